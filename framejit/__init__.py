@@ -21,6 +21,7 @@ from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
 from framejit.findings.explain import explain
 from framejit.inspect_compiled import inspect
+from framejit.kept.archive import load, save
 from framejit.marks import graph_break, is_compiling, mark_dynamic
 from framejit.version import __version__ as __version__
 
@@ -38,10 +39,12 @@ __all__ = [
     "inspect",
     "is_compiling",
     "list_backends",
+    "load",
     "mark_dynamic",
     "optimize",
     "register_backend",
     "reset",
+    "save",
     "set_logs",
     "status",
 ]

@@ -6,6 +6,7 @@
     framejit explain script.py [args]     run it and report graphs, graph breaks, recompiles and functions left out
     framejit check script.py [args]       run it and fail where this differs from framejit.lock (--update writes it)
     framejit report report.json           print a report that `framejit explain --json` wrote
+    framejit warm script.py [args]        run it once so that what is compiled is kept (--save writes it to a file)
     framejit cache info|clear             what is kept of compiled kernels between processes
 
 The script keeps its own arguments, exit code, standard output and exceptions. What framejit has to say goes to standard
@@ -20,7 +21,7 @@ import sys
 from collections.abc import Callable
 
 import framejit
-from framejit import script
+from framejit import script, warm
 from framejit.backends.fuse.cache.cache_command import add_cache_command, run_cache_command
 from framejit.backends.registry import resolve
 from framejit.config import config
@@ -64,6 +65,8 @@ def main(arguments: list[str] | None = None) -> None:
     config.freeze |= options.freeze
     try:
         at_end = show_status if options.command == "status" else None
+        if options.command == "warm":
+            at_end = warm.telling(options)
         script.run(options.target, options.arguments, as_module=options.module, policy=policy(options), at_end=at_end)
     except script.CannotRun as e:
         sys.exit(f"framejit: cannot run {options.target!r}: {e}")
@@ -80,6 +83,7 @@ def parser() -> argparse.ArgumentParser:
         ("run", "run a script"),
         ("status", "run a script and show what became of each function"),
         ("explain", "run a script and report graphs, graph breaks, recompiles and functions left out"),
+        ("warm", "run a script once, so that captures, plans and kernels are kept for the processes after it"),
     ):
         command = commands.add_parser(name, help=meaning, description=meaning)
         command.add_argument(
@@ -102,6 +106,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--freeze", action="store_true", help=(
             "for inference: compute once what depends on weights alone (see optimize(freeze=True))"
         ))
+        if name == "warm":
+            warm.add_options(command)
         if name == "explain":
             wanted = (
                 "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it "

@@ -102,12 +102,12 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
         return None
     from framejit.capture import kept_entry  # no part of `import framejit`
 
-    parts = kept_entry.Compiler(on_miss, _watch_frames, lambda: compiler().KeptFailure)
+    parts = kept_entry.Compiler(on_miss, watch_frames, lambda: compiler().KeptFailure)
     return kept_entry.kept_entry(owner, fn, flat_args, parts)
 
 
 @functools.cache
-def _watch_frames() -> None:
+def watch_frames() -> None:
     """Have the hook look at frames, which needs no compiler: entries may be found for them."""
     from framejit.interpreter.frame_policy import may_capture
 
@@ -120,7 +120,7 @@ def compiler() -> ModuleType:
     frames the hook sees."""
     from framejit.capture import miss
 
-    _watch_frames()
+    watch_frames()
     return miss
 
 

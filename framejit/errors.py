@@ -71,5 +71,9 @@ class GraphBreakError(FramejitError, RuntimeError):
         super().__init__("\n".join(lines))
 
 
+class ArchiveError(FramejitError, ValueError):
+    """A file of `framejit.save` can't be written, or can't be read or trusted."""
+
+
 class FramejitWarning(UserWarning):
     """The user should know, but the program goes on correctly."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from framejit import _native
 from framejit.config import config
-from framejit.dispatchers import compiler, on_miss
+from framejit.dispatchers import on_miss, watch_frames
 
 Policy = Callable[[CodeType, dict[str, Any]], bool]
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -38,7 +38,7 @@ def run(
         sys.argv = [str(module.__file__) if as_module else target, *arguments]
         sys.modules["__main__"] = module
         if not config.disable:
-            compiler()
+            watch_frames()
             if policy is not None:
                 _native.install_hook_policy(policy, on_miss)
             # not earlier: the script's threads and exit handlers are part of it

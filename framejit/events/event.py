@@ -31,6 +31,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
     "launch_graph": ("graph_id", "graph", "state", "reason"),
     "cache": ("what", "hit", "key", "reason"),
+    "capture_kept": ("function", "file", "line", "reason"),
     "verify": ("function", "file", "line", "outcome", "code", "reason", "node", "guard", "script"),
     "warning": ("message", "place"),
 }

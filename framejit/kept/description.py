@@ -29,8 +29,10 @@ from types import (
 )
 from typing import Any, Final
 
+import numpy
 import torch
 
+from framejit import _native as native
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_hash import code_hash
@@ -106,6 +108,13 @@ class Describer:
         if kind in _PARTS:
             parts = [getattr(obj, name) for name in _PARTS[kind]]
             return kind.__name__, *(self._part(part, depth) for part in parts)
+        if kind is functools._lru_cache_wrapper:  # what it holds is guarded where it is looked at
+            function, typed, _, most, _ = native.lru_cache_settings(obj)
+            return "cached function", typed, most, self(function, depth)
+        if kind is type(numpy.concatenate):
+            return "function of numpy", str(obj.__module__), obj.__qualname__, self(obj._implementation, depth)
+        if kind is numpy.ufunc:
+            return "ufunc", obj.__name__, *obj.types
         if issubclass(kind, enum.Enum):
             held = object.__getattribute__(obj, "__dict__")
             return "member", class_name(kind), str(held.get("_name_")), self._part(held.get("_value_"), depth)

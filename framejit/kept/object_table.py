@@ -3,6 +3,7 @@ has one, the name by which another process finds it. The others are found on the
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import sys
@@ -39,10 +40,16 @@ def find(place: Place) -> Any:
         return vars(found)
     if kind == "class of":
         return type(found)
+    member = names.pop() if kind == "member" else None
     for name in names:
         found = _held(found, name)
         if found is _ABSENT:
             raise DoesNotFit(f"{module} has no {'.'.join(names)}")
+    if member is not None:
+        members = vars(type)["__dict__"].__get__(found).get("_member_map_", {}) if issubclass(type(found), type) else {}
+        if member not in members:
+            raise DoesNotFit(f"{module} has no {'.'.join(names)}.{member}")
+        return members[member]
     return found
 
 
@@ -76,6 +83,10 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         return
     if type(obj) is dict and type(obj.get("__name__")) is str:
         yield ["namespace", obj["__name__"]]
+    if isinstance(obj, enum.Enum):
+        cls = type(obj)
+        yield ["member", _MODULE(cls), *_NAME(cls).split("."), str(object.__getattribute__(obj, "_name_"))]
+        return
     name, modules = _own_name(obj)
     if "pybind11_builtins" in modules:
         yield ["binding", "torch"]  # the class of what torch's functions are bound to, which is in no module

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy
 import torch
 
 from framejit.kept.not_kept import DoesNotFit, NotKept
@@ -31,6 +32,8 @@ def written(value: Any) -> Any:
         return [_NAMED[kind], str(value).removeprefix("torch.")]
     if kind is torch.device:
         return ["device", str(value)]
+    if isinstance(value, numpy.dtype) and value.isbuiltin == 1 and not value.metadata:
+        return ["dtype of numpy", value.str]
     if kind in (slice, range):
         return [kind.__name__, written(value.start), written(value.stop), written(value.step)]
     if kind is frozenset and all(type(item) in _SELF for item in value):
@@ -55,6 +58,8 @@ def read(data: Any) -> Any:
         return NotImplemented
     elif kind == "device":
         return torch.device(rest[0])
+    elif kind == "dtype of numpy":
+        return numpy.dtype(rest[0])
     elif kind in ("slice", "range"):
         return (slice if kind == "slice" else range)(*map(read, rest))
     elif kind == "frozenset":
@@ -66,6 +71,8 @@ def may_be_made_anew(value: Any) -> bool:
     """Whether a constant is one that nothing changes, so that another of the same content does for it."""
     if type(value) in (tuple, torch.Size):
         return all(map(may_be_made_anew, value))
+    if isinstance(value, numpy.dtype):
+        return value.isbuiltin == 1
     return type(value) in (*_SELF, *_NAMED, torch.device, slice, range, frozenset)
 
 

@@ -46,6 +46,12 @@ def tell_unused(key: str, reason: str) -> None:
     emit("cache", what=KIND, hit=False, key=key, reason=reason)
 
 
-def tell_not_kept(reason: str) -> None:
-    """An event: a capture is not kept."""
+def tell_kept(place: tuple[str, str, int]) -> None:
+    """An event: a capture of a function, given by name, file and line, is kept."""
+    emit("capture_kept", function=place[0], file=place[1], line=place[2], reason="")
+
+
+def tell_not_kept(place: tuple[str, str, int], reason: str) -> None:
+    """Events: it is not kept, and why."""
     emit("cache", what=KIND, hit=False, key="", reason=f"not kept: {reason}")
+    emit("capture_kept", function=place[0], file=place[1], line=place[2], reason=reason)

@@ -15,6 +15,7 @@ import numpy
 import torch
 
 from framejit import _native
+from framejit.backends.fuse.cache.file_content import content_of
 from framejit.backends.fuse.cache.registered_kernels import foreign_kernels, registered_kernels
 from framejit.config import config
 from framejit.kept.description import Describer
@@ -58,44 +59,39 @@ def key_of_frame(fn: FunctionType, flat_args: tuple[Any, ...], options: Options)
 def _process() -> bytes:
     """What stays as it is while the process runs."""
     told = (
-        __version__, _sources(), _of_torch(), sys.version, sys.flags, sys.platform, torch.__version__,
+        __version__, content_of((*_sources(), *_of_torch())), sys.version, sys.flags, sys.platform, torch.__version__,
         torch.version.git_version, torch.version.cuda, numpy.__version__,
     )
     return hashlib.sha256(repr(told).encode()).digest()
 
 
-def _sources() -> list[tuple[str, int, int]]:
-    """framejit's own files, with their sizes and times."""
-    found = [_stamp(_native.__file__)]
+def _sources() -> list[str]:
+    """framejit's own files."""
+    found = [str(_native.__file__)]
     for package in _PACKAGES:
         for top in import_module(package).__path__:
-            found += _stamps(top)
+            found += _files(top)
     return found
 
 
-def _of_torch() -> list[tuple[str, int, int]]:
+def _of_torch() -> list[str]:
     """The Python of torch that says what operations consist of, and that of functions that graphs call as they are.
     What is inlined of the rest is described."""
     home = os.path.dirname(torch.__file__)
     return [
-        stamp
+        file
         for path in (os.path.join(home, name) for name in _OF_TORCH)
-        for stamp in (_stamps(path) if os.path.isdir(path) else [_stamp(path)])
+        for file in (_files(path) if os.path.isdir(path) else [path])
     ]
 
 
-def _stamps(folder: str) -> list[tuple[str, int, int]]:
-    """The Python files in a folder and those below it."""
-    found: list[tuple[str, int, int]] = []
+def _files(folder: str) -> list[str]:
+    """The Python files in a folder and those below it, in an order that is the same everywhere."""
+    found: list[str] = []
     with os.scandir(folder) as listing:
         for item in sorted(listing, key=lambda item: item.name):
             if item.name.endswith(".py"):
-                found.append(_stamp(item.path))
+                found.append(item.path)
             elif item.is_dir() and item.name not in ("__pycache__", "native"):
-                found += _stamps(item.path)
+                found += _files(item.path)
     return found
-
-
-def _stamp(path: str) -> tuple[str, int, int]:
-    status = os.stat(path)
-    return os.path.basename(path), status.st_size, status.st_mtime_ns

@@ -281,3 +281,43 @@ args = (torch.ones(3, 4),)
     assert Run(program, library).captured
     assert not Run(program, library).captured
     assert Run(program, library.replace("2.0", "3.0")).captured
+
+
+OBJECTS = HEAD + """
+import enum, functools, numpy
+class Mode(str, enum.Enum):
+    FAST = "fast"
+    SLOW = "slow"
+@functools.lru_cache(maxsize=None)
+def power(n):
+    return 2.0 ** n
+class Config:
+    mode, kind = Mode.FAST, numpy.dtype("float32")
+    power = power
+config = Config()
+def target(x):
+    with torch.no_grad():
+        y = net(x)
+        if config.mode == Mode.FAST and config.kind == numpy.dtype("float32"):
+            y = y + 1.0
+        y = numpy.multiply(numpy.concatenate([y.numpy(), y.numpy()]), numpy.float32(2.0))
+        seen.append(data(torch.from_numpy(y)))
+        return torch.from_numpy(y).cos(), config.power is power
+args = (torch.ones(3, 4),)
+"""
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_members_of_enums_and_objects_of_numpy(backend):
+    assert Run(OBJECTS, backend=backend).captured
+    again = Run(OBJECTS, backend=backend)
+    assert not again.captured, again.said
+    for before, after in (
+        ("Mode.FAST, numpy", "Mode.SLOW, numpy"), ('SLOW = "slow"', 'SLOW = "fast"'), ("numpy.multiply", "numpy.add"),
+        ('kind = Mode.FAST, numpy.dtype("float32")', 'kind = Mode.FAST, numpy.dtype("float64")'),
+        ("2.0 ** n", "3.0 ** n"), ("maxsize=None", "maxsize=4"),
+    ):
+        assert before in OBJECTS
+        changed = Run(OBJECTS.replace(before, after), backend=backend)  # which compares with plain Python
+        assert changed.captured or "** n" in before or "maxsize" in before
+    assert not Run(OBJECTS, backend=backend).captured

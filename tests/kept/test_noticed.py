@@ -3,11 +3,14 @@ between two runs, and the change is noticed."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from kept.processes import Run, loaded, one_folder
 
 import framejit
+from framejit.backends.fuse.cache.file_content import content_of
 from framejit.kept import surroundings
 
 BASE = """
@@ -251,10 +254,17 @@ def test_versions_are_noticed(name, module, monkeypatch):
     assert Run(BASE, LIBRARY).captured
 
 
-def test_framejits_own_files_are_noticed(monkeypatch):
+def test_framejits_own_files_are_noticed(monkeypatch, tmp_path):
     kept()
-    own = surroundings._sources
-    monkeypatch.setattr(surroundings, "_sources", lambda: [*own(), ("another.py", 1, 1)])
+    own, another = surroundings._sources, tmp_path / "another.py"
+    another.write_text("one = 1")
+    monkeypatch.setattr(surroundings, "_sources", lambda: [*own(), str(another)])
+    content_of.cache_clear()
+    assert Run(BASE, LIBRARY).captured
+    assert not Run(BASE, LIBRARY).captured
+    another.write_text("one = 2")  # as long as it was
+    os.utime(another, ns=(1, 1))
+    content_of.cache_clear()
     assert Run(BASE, LIBRARY).captured
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
+import pathlib
 import types
 
 import pytest
@@ -12,6 +14,7 @@ import typing_extensions
 from kept.processes import Run, one_folder
 
 import framejit
+from framejit.backends.fuse.cache.file_content import content_of
 from framejit.kept import surroundings
 from framejit.kept.not_kept import NotKept
 from framejit.kept.torch_functions import torch_functions
@@ -186,11 +189,16 @@ def test_threads_of_a_plan_are_noticed():
 
 
 @pytest.mark.parametrize("name", ["_sources", "_of_torch"])
-def test_files_are_noticed(monkeypatch, name):
+def test_files_are_noticed(monkeypatch, tmp_path, name):
     assert Run(PLAIN).captured
     found = getattr(surroundings, name)()
     assert len(found) > 10
-    monkeypatch.setattr(surroundings, name, lambda: [*found[:-1], (found[-1][0], found[-1][1], 1)])
+    copy = tmp_path / os.path.basename(found[-1])
+    copy.write_bytes(pathlib.Path(found[-1]).read_bytes())
+    monkeypatch.setattr(surroundings, name, lambda: [*found[:-1], str(copy)])
+    assert not Run(PLAIN).captured  # the same content, elsewhere
+    copy.write_bytes(copy.read_bytes() + b"#")
+    content_of.cache_clear()
     assert Run(PLAIN).captured
 
 

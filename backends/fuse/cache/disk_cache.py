@@ -12,6 +12,7 @@ import random
 import re
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -98,6 +99,7 @@ class DiskCache:
         self._may_read = self._may_write = limit > 0
         # Most processes write little, and shouldn't each go through the folder: where in its turn this one starts is
         # left to chance.
+        self._used: dict[str, None] = {}
         self._until_pruned = random.SystemRandom().random() * limit * _SLACK
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -105,6 +107,8 @@ class DiskCache:
         if not self._may_read:
             return None
         data, reason = self._get(kind, key, _name(kind, key))
+        if data is not None:
+            self._used[_name(kind, key)] = None
         emit("cache", what=kind, hit=data is not None, key=key, reason=reason)
         return data
 
@@ -137,6 +141,7 @@ class DiskCache:
         try:
             with cache_folder.opened(self.folder, create=True) as folder:
                 cache_folder.write(folder, name, sealed)
+                self._used[name] = None
                 self._until_pruned -= len(sealed)
                 if self._until_pruned < 0:
                     self._until_pruned = self.limit * _SLACK
@@ -175,6 +180,42 @@ class DiskCache:
             _, gone, name = entries.pop()
             cache_folder.remove(folder, name)
             size -= gone
+
+    def used(self) -> list[str]:
+        """The names of the entries that this process has put there or taken out."""
+        return list(self._used)
+
+    def sealed(self, names: Iterable[str] | None = None) -> dict[str, bytes]:
+        """The entries of these names that are there, or of all, under their seals. Raises Refused and OSError."""
+        found: dict[str, bytes] = {}
+        if not self._may_read:
+            raise Refused("its limit is 0 bytes, or it was refused before")
+        try:
+            with cache_folder.opened(self.folder) as folder:
+                if names is None:
+                    names = [name for name, _ in cache_folder.files(folder)]
+                for name in sorted(names):
+                    match = _ENTRY.fullmatch(name)
+                    held = cache_folder.read(folder, name) if match else None
+                    if match and held is not None and unseal(match[1], match[2], held[0]) is not None:
+                        found[name] = held[0]
+        except FileNotFoundError:
+            pass
+        return found
+
+    def add(self, entries: Mapping[str, bytes]) -> int:
+        """Put entries there that `sealed` gave on another machine: how many. Raises ValueError, with nothing put there,
+        if one of them is not what was sealed under its name; Refused and OSError."""
+        for name, data in entries.items():
+            match = _ENTRY.fullmatch(name)
+            if match is None or unseal(match[1], match[2], data) is None:
+                raise ValueError(f"what it has under {name[:24]!r} is torn or was changed")
+        if not self._may_write:
+            raise Refused("its limit is 0 bytes, or it was refused before")
+        with cache_folder.opened(self.folder, create=True) as folder:
+            for name, data in entries.items():
+                cache_folder.write(folder, name, data)
+        return len(entries)
 
     def clear(self) -> tuple[int, int]:
         """Remove all entries: how many that were, and their bytes. Files that are no entries stay. Raises Refused and

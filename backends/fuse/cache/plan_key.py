@@ -10,7 +10,6 @@ which are frozen and not what is in them, the plan how they are computed (`foldi
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -20,6 +19,7 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.cache.cache_key import key_of
+from framejit.backends.fuse.cache.file_content import content_of
 from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText
@@ -251,5 +251,4 @@ def _settings() -> list[tuple[str, Any]]:
 @cache
 def _native_build() -> tuple[Any, ...]:
     """What tells one build of the executor, and of torch, from another of the same version."""
-    file = os.stat(_native.__file__)
-    return torch.version.git_version, torch.version.cuda, file.st_size, file.st_mtime_ns
+    return torch.version.git_version, torch.version.cuda, content_of((str(_native.__file__),))

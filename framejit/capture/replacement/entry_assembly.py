@@ -104,7 +104,9 @@ def compiled_entry(
     _add_entry(compilation, capture, served, reason, int(has_nodes))
     if may_be_kept(compilation.owner):
         if isinstance(first, FirstKeeper) and may_refuse:
-            tell_not_kept("its graph may raise for reasons that can't be tried before its first run")
+            tell_not_kept(
+                compilation.function_place, "its graph may raise for reasons that can't be tried before its first run"
+            )
         else:
             graph = None
             if failure is not None and module is not None and compiled is not None:

@@ -23,7 +23,7 @@ from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, STEP, Parts, writ
 from framejit.kept.graph_record import written_graph
 from framejit.kept.not_kept import NotKept
 from framejit.kept.object_table import place_of
-from framejit.kept.store import drop, keep, tell_not_kept
+from framejit.kept.store import drop, keep, tell_kept, tell_not_kept
 from framejit.kept.surroundings import key_of_frame
 
 
@@ -43,6 +43,7 @@ def keep_entry(
 ) -> None:
     """Keep an entry until its graph raises, if it has a rehearsal from when that went well; an event says why, where it
     can't be."""
+    place = compilation.function_place
     try:
         _check(capture)
         told: dict[str, Any] = {
@@ -76,13 +77,18 @@ def keep_entry(
         if graph is not None:
             graph.failure.forget = partial(drop, key, record)
         if rehearsal is None:
-            keep(key, record)
+            _keep(key, record, place)
         else:
-            rehearsal.keep = partial(keep, key, record)
+            rehearsal.keep = partial(_keep, key, record, place)
     except NotKept as e:
-        tell_not_kept(str(e))
+        tell_not_kept(place, str(e))
     except Exception as e:  # the entry serves here, whatever is wrong with keeping it
-        tell_not_kept(f"{type(e).__name__}: {e}")
+        tell_not_kept(place, f"{type(e).__name__}: {e}")
+
+
+def _keep(key: str, record: bytes, place: tuple[str, str, int]) -> None:
+    keep(key, record)
+    tell_kept(place)
 
 
 def _told_of(graph: KeptParts, capture: Capture, backend: Callable[..., Any]) -> dict[str, Any]:
