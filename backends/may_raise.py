@@ -51,6 +51,15 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     return True
 
 
+def converts_number(target: Target, position: int | str) -> bool:
+    """Whether an operation converts the number that is its argument (by position, or keyword) to the dtype of a tensor,
+    which raises where that can't hold it."""
+    name = operation_name(target)
+    if name == "setitem":
+        return position == 2
+    return name in CONVERTING or name in SCALING and isinstance(position, str)
+
+
 def always_works(target: Target, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
     """Whether what worked on fakes surely works on real tensors, if it does not raise for their numbers: a kernel
     exists for their dtypes, and fakes refuse all that it refuses."""
@@ -249,6 +258,18 @@ CHECKED: Final = frozenset(
 """.split()
 )
 """Operations that check numbers wherever they are, and draw nothing."""
+
+SCALING: Final = frozenset("add sub subtract rsub".split())
+"""Operations that convert the number that their keyword `alpha` has."""
+
+CONVERTING: Final = frozenset(
+    """
+    addbmm addcdiv addcmul addmm addmv addr baddbmm celu clamp clamp_max clamp_min clip constant_pad_nd elu fill full
+    full_like hardshrink hardtanh index_fill leaky_relu lerp logit masked_fill nan_to_num new_full pad pow scalar_tensor
+    softplus softshrink threshold where
+""".split()
+)
+"""Operations that convert the numbers among their arguments."""
 
 RANDOM: Final = frozenset(
     """

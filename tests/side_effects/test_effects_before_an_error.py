@@ -282,3 +282,35 @@ def test_a_write_that_autograd_records_ends_the_graph_before_what_may_raise(call
         return z, w.grad
 
     follow(outer, *[(*args, torch.ones(3, requires_grad=True)) for args in calls])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16])
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda x, n: torch.add(x, x, alpha=n), lambda x, n: x.fill_(n), lambda x, n: torch.full_like(x, n),
+        lambda x, n: x.masked_fill(x > 0, n), lambda x, n: x.clamp(max=n), lambda x, n: x.__setitem__(0, n),
+        lambda x, n: x.addcmul(x, x, value=n), lambda x, n: x**n, lambda x, n: x.new_full((2,), n),
+        lambda x, n: torch.scalar_tensor(n, dtype=x.dtype), lambda x, n: torch.where(x > 0, x, n),
+    ],
+)
+def test_a_number_that_is_left_open_and_does_not_fit_comes_after_one_write(operate, dtype):
+    def fn(x, log, n):
+        log.add_(1)
+        return operate(x, n)
+
+    pair = Pair(lambda: fn)
+    for n in (2, 3, 4, 5, 2**40, 6, 2**40, 7):
+        pair.call(torch.arange(4).to(dtype), torch.zeros(2), n)
+
+
+def test_a_number_that_was_read_and_does_not_fit_comes_after_one_write():
+    def fn(x, y, log):
+        n = float(y.sum())
+        first = y.clamp(max=n)
+        log.add_(1)
+        return first, x.clamp(max=n)
+
+    pair = Pair(lambda: fn)
+    for number in (2.0, 3.0, 1e30, 4.0, 1e30):
+        pair.call(torch.arange(4).half(), torch.full((2,), number), torch.zeros(2))

@@ -19,6 +19,7 @@ from torch import fx
 
 from framejit.backends.may_raise import (
     always_works,
+    converts_number,
     draws_numbers,
     is_quiet,
     may_raise,
@@ -72,6 +73,24 @@ ONLY_NESTING: Final = Precautions(nesting=True)
 may run out."""
 
 
+_HOLDING: Final = frozenset((torch.float64, torch.complex128, torch.bool))
+"""Dtypes that any number can be converted to, without an error."""
+_HOLDING_INTS: Final = _HOLDING | {torch.int64, torch.float32, torch.complex64}
+
+
+def _may_overflow(node: fx.Node) -> bool:
+    """Whether an operation converts a number that is known only when the graph runs to a dtype that may not hold it."""
+    for position, arg in (*enumerate(node.args), *node.kwargs.items()):
+        number = arg.meta.get("val") if isinstance(arg, fx.Node) else None
+        if isinstance(number, (torch.SymInt, float)) and converts_number(node.target, position):
+            holding = _HOLDING_INTS if isinstance(number, torch.SymInt) else _HOLDING
+            args, kwargs = _fakes(node)
+            tensors = tensors_in((*args, *kwargs.values(), node.meta.get("val")))
+            if any(tensor.dtype not in holding for tensor in tensors):
+                return True
+    return False
+
+
 class GraphEffects:
     """The effects that a graph's operations may have besides giving results, by position: raising, writing into inputs,
     drawing random numbers, changing torch's state."""
@@ -82,7 +101,9 @@ class GraphEffects:
         loud = [(position, node) for position, node in enumerate(self.nodes) if not is_quiet(node.target)]
         overlapping = {position for position, node in enumerate(self.nodes) if _writes_what_overlaps(node)}
         self.raising = sorted(
-            overlapping | {position for position, node in loud if may_raise(node.target, *_fakes(node))}
+            overlapping
+            | {position for position, node in loud if may_raise(node.target, *_fakes(node))}
+            | {position for position, node in enumerate(self.nodes) if _may_overflow(node)}
         )
         self.drawing = [position for position, node in loud if draws_numbers(node.target, *_fakes(node))]
         self.warning = [
