@@ -80,7 +80,8 @@ _HOLDING_INTS: Final = _HOLDING | {torch.int64, torch.float32, torch.complex64}
 
 def _may_overflow(node: fx.Node) -> bool:
     """Whether an operation converts a number that is known only when the graph runs to a dtype that may not hold it."""
-    for position, arg in (*enumerate(node.args), *node.kwargs.items()):
+    arguments: list[tuple[int | str, Any]] = [*enumerate(node.args), *node.kwargs.items()]
+    for position, arg in arguments:
         number = arg.meta.get("val") if isinstance(arg, fx.Node) else None
         if isinstance(number, (torch.SymInt, float)) and converts_number(node.target, position):
             holding = _HOLDING_INTS if isinstance(number, torch.SymInt) else _HOLDING
