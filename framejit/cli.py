@@ -40,6 +40,10 @@ _FORMATS: dict[str, Callable[[Explanation, str], None]] = {
 }
 
 
+COMPILE_AFTER_S = 0.5
+"""What `framejit run` sets `config.compile_after` to."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `framejit` command."""
     options = parser().parse_args(arguments)
@@ -61,6 +65,11 @@ def main(arguments: list[str] | None = None) -> None:
         explain_at_exit(files_wanted(options), options.rewrites == "all", options.full)
     elif options.command == "status":
         meter.start()
+    elif options.command == "run":
+        if options.compile_after is not None:
+            config.compile_after = options.compile_after
+        elif "FRAMEJIT_COMPILE_AFTER" not in os.environ:
+            config.compile_after = COMPILE_AFTER_S
     config.min_graph_size = options.min_graph_size
     config.freeze |= options.freeze
     try:
@@ -108,6 +117,13 @@ def parser() -> argparse.ArgumentParser:
         ))
         if name == "warm":
             warm.add_options(command)
+        if name == "run":
+            command.add_argument(
+                "--compile-after", metavar="SECONDS", type=float, help=(
+                    "compile a function at the first call that comes so long after its first one (default: "
+                    f"config.compile_after where FRAMEJIT_COMPILE_AFTER sets it, else {COMPILE_AFTER_S})"
+                )
+            )
         if name == "explain":
             wanted = (
                 "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it "

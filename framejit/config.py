@@ -35,6 +35,10 @@ class Config:
     """How long capturing one frame may take, in seconds."""
     capture_memory: int = 8 << 30
     """How many bytes the process may grow by while one frame is captured."""
+    compile_after: float = 0.0
+    """A function that nobody named, met under `framejit run`, `status` or `explain`, is compiled at the first call that
+    comes so many seconds after its first one. `framejit run` sets 0.5: what a program does once, or for a moment, takes
+    longer to compile."""
     min_graph_size: int = 0
     """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
     branch_operations: int = 16
@@ -82,9 +86,9 @@ class Config:
             raise InvalidOption(
                 f"framejit.config.{name} must be of type {type(default).__name__}, not {type(value).__name__}"
             )
-        if isinstance(value, (int, float)) and value < 0:
+        if isinstance(value, (int, float)) and not value >= 0:
             raise InvalidOption(f"framejit.config.{name} must not be negative, but is {value}")
-        if isinstance(value, float) and not value <= 1:
+        if name == "verify" and value > 1:
             raise InvalidOption(f"framejit.config.{name} is a fraction, from 0 to 1, but is {value}")
         object.__setattr__(self, name, value)
         if name == "disable":

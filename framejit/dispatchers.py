@@ -4,10 +4,11 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from types import FunctionType, ModuleType
-from typing import Any
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
@@ -20,6 +21,11 @@ from framejit.options import Options, make_options
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
 _changing = threading.Lock()
+_first_calls: weakref.WeakKeyDictionary[EntryCache, float] = weakref.WeakKeyDictionary()
+"""When the hook met a function first, of those that were left to Python then."""
+WHILE_MADE_S: Final = 10.0
+"""Functions that are called by constructors of modules are left to Python for so long; a program may well train in
+one."""
 
 
 def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
@@ -67,6 +73,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
             if type(owner) is not Dispatcher and _computes_nothing(owner, fn, flat_args):
                 return None
             found = kept_entry(owner, fn, flat_args)
+            if found is None and not owner.skip and _is_left_for_now(owner, fn):
+                return None
             capture = None if found is not None or owner.skip else compiler()
     except BaseException as e:
         if e is not signals.raised and handlers_part(e) is None or not hasattr(fn, "_framejit_resume"):
@@ -79,20 +87,45 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
 def _computes_nothing(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> bool:
     """Whether a frame that the hook met is left to Python from now on. That is told without the compiler, and of every
     frame first: sympy and its like, when they are imported, call thousands of functions 90,000 times."""
-    from framejit.capture.frame_ids import new_frame_id  # no part of `import framejit`
     from framejit.interpreter.without_tensors import why_not_worth_capturing
 
     reason = why_not_worth_capturing(fn.__code__, flat_args)
     if not reason:
         return False
     owner.skip = True
-    code = fn.__code__
+    _tell_left(fn.__code__, "skipped", reason, "FJ207")
+    return True
+
+
+def _is_left_for_now(owner: EntryCache, fn: FunctionType) -> bool:
+    """Whether a call of a function that nobody named is left to Python, since it may be one of the last: compiling
+    takes longer than such calls. While a module is made, functions are called for each of its parts, and then no
+    more."""
+    if type(owner) is Dispatcher or owner.entries or hasattr(fn, "_framejit_resume"):
+        return False
+    from framejit.interpreter.without_tensors import module_being_made
+
+    now = time.monotonic()
+    known_for = now - _first_calls.setdefault(owner, now)
+    if known_for >= max(config.compile_after, WHILE_MADE_S):
+        return False
+    making = module_being_made()
+    if known_for >= config.compile_after and not making:
+        return False
+    if not known_for:
+        reason, finding = ("a module is being made", "FJ207") if making else ("called for a moment so far", "FJ212")
+        _tell_left(fn.__code__, "eager", reason, finding)
+    return True
+
+
+def _tell_left(code: CodeType, state: str, reason: str, finding: str) -> None:
+    from framejit.capture.frame_ids import new_frame_id  # no part of `import framejit`
+
     emit(
         "frame_done", frame_id=new_frame_id(), function=code.co_qualname, file=code.co_filename,
-        line=code.co_firstlineno, state="skipped", reason=reason, code="FJ207", seconds=0.0, n_graphs=0, n_ops=0,
+        line=code.co_firstlineno, state=state, reason=reason, code=finding, seconds=0.0, n_graphs=0, n_ops=0,
         n_guards=0,
     )
-    return True
 
 
 def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:

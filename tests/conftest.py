@@ -98,6 +98,7 @@ def _own_cache() -> tempfile.TemporaryDirectory[str] | None:
     # Tests count captures, and the cases of one test have the same code. Kept captures have a room of their own,
     # tests/kept; FRAMEJIT_KEEP_CAPTURES=1 has all tests use them.
     os.environ.setdefault("FRAMEJIT_KEEP_CAPTURES", "0")
+    os.environ.setdefault("FRAMEJIT_COMPILE_AFTER", "0")  # scripts of tests call what they are about once
     if "FRAMEJIT_CACHE_DIR" in os.environ:
         return None
     folder = tempfile.TemporaryDirectory(prefix="framejit-tests-")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import CodeType
+import sys
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -33,6 +34,19 @@ def _may_hold_tensors(flat_args: tuple[Any, ...]) -> bool:
         )
         if any(is_a(x, kinds) for x in list(inside)):
             return True
+    return False
+
+
+def module_being_made() -> bool:
+    """Whether a constructor of a module is running on this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__init__" and code.co_argcount:
+            made = frame.f_locals.get(code.co_varnames[0])
+            if is_a(made, (torch.nn.Module,)):
+                return True
+        frame = frame.f_back
     return False
 
 

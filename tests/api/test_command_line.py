@@ -227,3 +227,62 @@ def test_every_frame(shell):
 
 def test_version(shell):
     assert shell.framejit("--version").stdout.strip() == "0.1.0"
+
+
+MOMENT = """
+import sys, time
+import torch
+
+def work(x):
+    return x.sin() * 2 + x.cos()
+
+for i in range(int(sys.argv[1])):
+    work(torch.ones(4))
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "calls", "pause", "compiled"),
+    [
+        ((), "", "3", "0", False),  # all within a moment
+        ((), "", "3", "0.4", True),
+        (("--compile-after", "0"), "", "1", "0", True),
+        (("--compile-after", "30"), "0", "3", "0.2", False),
+        ((), "0", "1", "0", True),
+    ],
+)
+def test_run_compiles_what_is_called_for_longer_than_a_moment(tmp_path, options, environment, calls, pause, compiled):
+    (tmp_path / "moment.py").write_text(MOMENT)
+    env = {**os.environ, "FRAMEJIT_LOGS": "status", "FRAMEJIT_COMPILE_AFTER": environment}
+    if not environment:
+        del env["FRAMEJIT_COMPILE_AFTER"]
+    done = forked.run(
+        ["-m", "framejit", "run", *options, "moment.py", calls, pause], cwd=tmp_path, env=env, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stderr.splitlines() if " work " in line]
+    assert [" compiled " in row for row in rows] == [compiled], done.stderr
+
+
+MAKES = """
+import torch
+
+def filled(x, value):
+    return x * 0 + value
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(filled(torch.ones(3), 2.0))
+
+model = Model()
+"""
+
+
+@pytest.mark.parametrize(("more", "compiled"), [("", False), ("print(filled(torch.ones(3), 1.0))", True)])
+def test_what_a_constructor_calls_is_not_compiled_there(tmp_path, more, compiled):
+    (tmp_path / "makes.py").write_text(MAKES + more)
+    done = forked.run(["-m", "framejit", "status", "makes.py"], cwd=tmp_path, env={**os.environ}, timeout=120)
+    rows = [line for line in done.stderr.splitlines() if " filled " in line]
+    assert [" compiled " in row for row in rows] == [compiled], done.stderr
