@@ -5,10 +5,10 @@
 
 The programs are those of `tests/explain/programs`, two of torch's own examples (`python -m`), which time operations,
 and two of `benchmarks/programs`, which use transformers and scipy. Seconds of wall time, start of Python, imports and
-compiling included, with one thread of OpenMP, and below `processor` those of all threads. `first` finds nothing on the disk, `second` what the
-first has left there. Each round has all three; what is printed is the median over the rounds of each ratio to plain.
-Wanted: at most 1.1 of plain on the first run, 1.0 on the second. Programs whose libraries are not installed are left
-out, with the reason.
+compiling included, with one thread of OpenMP, and below `processor` those of all threads. `first` finds nothing on the
+disk, `second` what the first has left there. Each round has all three; what is printed is the median over the rounds of
+each ratio to plain. Wanted: at most 1.1 of plain on the first run, 1.0 on the second. Programs whose libraries are not
+installed are left out, with the reason.
 """
 from __future__ import annotations
 
@@ -109,16 +109,16 @@ def main() -> int:
             continue
         times = " ".join(figure(median(rounds, side, 0), "7.2f") for side in ("plain", "first", "second"))
         first, second = (median(rounds, side, 0, "plain") for side in ("first", "second"))
-        processor_first, processor_second = (median(rounds, side, 1, "plain") for side in ("first", "second"))
+        cpu_first, cpu_second = (median(rounds, side, 1, "plain") for side in ("first", "second"))
         print(
             f"{name:14} | {times} | {first:10.2f} {verdict(at_most(first, MOST_FIRST)):5} "
-            f"{second:10.2f} {verdict(at_most(second, MOST_SECOND)):5} | {processor_first:15.2f} {processor_second:6.2f}",
+            f"{second:10.2f} {verdict(at_most(second, MOST_SECOND)):5} | {cpu_first:15.2f} {cpu_second:6.2f}",
             flush=True,
         )
         rows.append(
             {
                 "name": name, "first_of_plain": first, "second_of_plain": second,
-                "processor_first_of_plain": processor_first, "processor_second_of_plain": processor_second,
+                "processor_first_of_plain": cpu_first, "processor_second_of_plain": cpu_second,
                 "rounds": rounds,
             }
         )

@@ -1,4 +1,4 @@
-"""Sentences of many lengths through transformers' BERT with random weights, in padded batches, and what is like what."""
+"""Sentences of many lengths through transformers' BERT with random weights, in padded batches."""
 import torch
 from transformers import BertConfig, BertModel
 
