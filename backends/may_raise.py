@@ -133,7 +133,7 @@ def operation_name(target: Target) -> str | None:
         name = target
     elif isinstance(target, torch._ops.OpOverload):
         if target.namespace != "aten":
-            return None
+            return PACKED.get(target._opname) if target.namespace in ("mkldnn", "mkl") else None
         name = target._opname
     elif isinstance(target, torch._ops.OpOverloadPacket):
         if not target._qualified_op_name.startswith("aten::"):
@@ -210,6 +210,9 @@ def _some_on_cpu(tensors: list[torch.Tensor]) -> bool:
     """Whether the host sees the numbers. Kernels of accelerators assert on the device, which no program can catch."""
     return not tensors or any(tensor.device.type not in ("cuda", "xpu", "meta") for tensor in tensors)
 
+
+PACKED: Final = {"_convolution_pointwise": "conv2d", "_mkl_linear": "linear"}
+"""Operations of torch's libraries for CPUs, and those of ATen that they do with packed weights."""
 
 _OPERATORS: Final = {
     **{f"i{name}": name for name in "add sub mul matmul floordiv mod truediv pow and or xor lshift rshift".split()},

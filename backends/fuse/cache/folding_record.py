@@ -36,7 +36,7 @@ class Folding:
 
     def bytes(self) -> int:
         """The memory that the constants take."""
-        return sum(tensor.numel() * tensor.itemsize for tensor in self.tensors())
+        return sum(map(_bytes, self.constants))
 
     def folded_norms(self) -> int:
         """How many batch norms went into weights."""
@@ -92,13 +92,22 @@ def read_folding(
         if (
             type(tensor) is not torch.Tensor
             or _facts(tensor) != value(facts, steps)
-            or tensor.untyped_storage()._cdata in memory
+            or tensor.layout is torch.strided and tensor.untyped_storage()._cdata in memory
         ):
             raise BadRecord("what is computed from weights lies otherwise than it did")
     return folding
 
 
+def _bytes(constant: Result) -> int:
+    tensor: torch.Tensor = real(constant)
+    if tensor.layout is not torch.strided:  # packed by a library, which reserves more than it writes to
+        tensor = real(constant.computation.args[0])
+    return tensor.numel() * tensor.itemsize
+
+
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What plans rely on in a constant besides its content."""
+    if tensor.layout is not torch.strided:  # packed by a library, and opaque
+        return tuple(tensor.shape), str(tensor.layout), tensor.dtype, tensor.device
     layout = tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
     return (*layout, tensor.data_ptr() % _ALIGNMENT == 0, tensor.is_conj() or tensor.is_neg())

@@ -24,6 +24,7 @@ from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText
 from framejit.backends.fuse.graph.known import is_computable
+from framejit.backends.fuse.graph.packed_weights import OPERATIONS, packed_convolution_weight, packed_product_weight
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED
@@ -88,11 +89,14 @@ class NotCacheable(Exception):
     """A plan can't be kept, for the reason given."""
 
 
-ADDED: Final = tuple(
-    getattr(getattr(torch.ops.aten, name), overload)
-    for name, overload in (
-        ("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"),
-    )
+ADDED: Final = (
+    *(
+        getattr(getattr(torch.ops.aten, name), overload)
+        for name, overload in (
+            ("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"),
+        )
+    ),
+    *OPERATIONS.values(),
 )
 """Operations that passes put into graphs."""
 
@@ -151,7 +155,8 @@ def plan_key(
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
     functions = {name: callable_of(operation) for name, operation in operations.items()}
     computing = {
-        "folded_norm": folded_norm,
+        "folded_norm": folded_norm, "packed_convolution_weight": packed_convolution_weight,
+        "packed_product_weight": packed_product_weight,
         **{name: operation for name, operation in operations.items() if is_computable(operation)},
     }
     returns = tuple(isinstance(output, Value) for output in graph.outputs)

@@ -159,7 +159,7 @@ def is_ordered(operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
         return bool(argument_of(operation, args, kwargs, "dropout_p", 0.0))
     return (
         torch.Tag.nondeterministic_seeded in operation.tags
-        or operation.namespace != "aten"
+        or operation.namespace not in ("aten", "mkldnn", "mkl")
         or name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
     )
 

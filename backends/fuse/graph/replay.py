@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import map_values
+from framejit.backends.fuse.graph.node import Node, map_values
 from framejit.backends.fuse.graph.origin import UNKNOWN
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.record import Recorder, recording
@@ -57,7 +57,13 @@ class _Replay:
                     )
                     if place_of_offset(node.operation) is not None and args[0].stride() != node.args[0].strides:
                         raise NotFusable("what is in a storage is read by its places, and lies elsewhere now")
-                    result = _done(node.operation, args, kwargs)
+                    try:
+                        result = _done(node.operation, args, kwargs)
+                    except NotFusable:
+                        laid_out = self._laid_out_for_view(node)
+                        if laid_out is None:
+                            raise
+                        result = _done(node.operation, [laid_out, *args[1:]], kwargs)
                 self._note(node.result, result)
             outputs = [self._laid_out(output) if isinstance(output, Value) else output for output in old.outputs]
         new.outputs = [recorder.value(output) if isinstance(output, torch.Tensor) else output for output in outputs]
@@ -75,6 +81,20 @@ class _Replay:
         elif isinstance(result, (tuple, list)):
             for part, fake in zip(result, fakes):
                 self._note(part, fake)
+
+    def _laid_out_for_view(self, node: Node) -> torch.Tensor | None:
+        """What a node views, with the strides that eager gives it, where nobody can see that the view is one of a copy:
+        nothing is written into it, and nothing of it is returned."""
+        value = node.args[0] if node.args else None
+        if not isinstance(value, Value) or self._fake(value).stride() == value.strides or not any(
+            result.storage is value.storage for result in node.returned()
+        ):
+            return None
+        if value.storage in self.old.written() or any(
+            output.storage is value.storage for output in self.old.returned()
+        ):
+            return None
+        return self._laid_out(value)
 
     def _laid_out(self, output: Value) -> torch.Tensor:
         """An output with the strides that eager gives it."""

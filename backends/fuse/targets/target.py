@@ -69,6 +69,8 @@ class Target:
     prefers_layouts: ClassVar[bool] = False
     """Whether ATen's convolutions, products and attention are quicker there with memory laid out otherwise than eager
     lays it out."""
+    packs_weights: ClassVar[bool] = False
+    """Whether ATen has convolutions and products there that take frozen weights in a layout of the library's own."""
     adds_bias_apart: ClassVar[bool] = False
     """Whether ATen's convolutions add their bias in a kernel of its own."""
     shifts_norms: ClassVar[bool] = False

@@ -9,7 +9,8 @@ scaled by s, here before the sum and there behind it.
 
 A norm that a kernel computes along with what follows (an activation, a sum) costs no time of its own: a ResNet-18 takes
 as long on a CPU with its 20 norms folded as without, and 43 MiB more. Such a norm is folded only where the weights are
-small, or copied anyway (in another dtype or memory layout).
+small, or copied anyway (in another dtype or memory layout, or packed for a library: there a norm along with what
+follows is slow, besides, for channels lie side by side).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_valu
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.known import MOST_BYTES
 from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.packed_weights import packs_convolution, packs_product
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.lowering.fusable import is_fusable
@@ -79,6 +81,8 @@ def _fold(graph: Graph, known: FrozenValues) -> None:
 
 def _costs_memory(product: Node, known: FrozenValues) -> bool:
     """Whether the new weight takes memory that is not taken without it."""
+    if packs_convolution(product) or packs_product(product):
+        return False
     weight = product.args[1]
     return weight.numel() * weight.itemsize > MOST_BYTES and (not known.knows(weight) or known.is_view(weight))
 

@@ -16,13 +16,16 @@ the program expects), the graph stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from framejit.backends.fuse.graph.attention_masks import Kind, Masks, without_mask
+from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.packed_weights import packs_convolution
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import Recorder
 from framejit.backends.fuse.graph.replay import recorded_again
@@ -40,14 +43,28 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 def layouts(graph: Graph, context: Context) -> Graph:
     """Give operations on a GPU what they prefer. Results of the graph keep the strides that eager gives them."""
-    if not any(target_of(value.device).prefers_layouts for value in graph.inputs) or not any(
-        _is_choosy(node.name) for node in graph.all_nodes()
-    ):
+    if any(target_of(value.device).prefers_layouts for value in graph.inputs):
+        wanted = any(_is_choosy(node.name) for node in graph.all_nodes())
+        packed = frozenset[int]()
+    else:
+        packed = _packed_later(graph, context)
+        wanted = bool(packed)
+    if not wanted:
         return graph
     try:
-        return recorded_again(graph, _LayoutRecorder)
+        return recorded_again(graph, partial(_LayoutRecorder, packed))
     except NotFusable:
         return graph
+
+
+def _packed_later(graph: Graph, context: Context) -> frozenset[int]:
+    """The `id`s of the fakes of those frozen weights of convolutions that `pack_weights` is going to pack: such
+    convolutions give results in channels-last memory."""
+    weights = {node.args[1] for node in graph.all_nodes() if packs_convolution(node)}
+    if not weights or context.gm is None:
+        return frozenset()
+    known = [graph.inputs[position] for position in frozen_weights(graph, context.gm, context.examples)]
+    return frozenset(id(value.fake) for value in known if value in weights)
 
 
 def _is_choosy(name: str) -> bool:
@@ -57,10 +74,10 @@ def _is_choosy(name: str) -> bool:
 class _LayoutRecorder(Recorder):
     """Records operations with arguments in the memory layout that their kernels prefer."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, packed: Set[int], graph: Graph) -> None:
         super().__init__(graph, keeps)
         masks = Masks(graph.constants)
-        self.choices = LayoutChoices(self._recorded, lambda mask: masks.kind_of(self.value(mask)))
+        self.choices = LayoutChoices(self._recorded, lambda mask: masks.kind_of(self.value(mask)), packed)
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:
@@ -78,20 +95,23 @@ class _LayoutRecorder(Recorder):
 class LayoutChoices:
     """Chooses the memory layout of operations' arguments, and other operations in the place of some. `record` runs a
     function on fakes so that the operations in it become part of the graph; `kind_of_mask` says what an attention mask
-    is by construction."""
+    is by construction; `packed` has the `id`s of weights that will be packed, as fakes."""
 
     def __init__(
         self,
         record: Callable[[Callable[[], torch.Tensor]], torch.Tensor],
         kind_of_mask: Callable[[torch.Tensor], Kind | None],
+        packed: Set[int] = frozenset(),
     ) -> None:
-        self.record, self.kind_of_mask = record, kind_of_mask
+        self.record, self.kind_of_mask, self.packed = record, kind_of_mask, packed
         self._known: dict[tuple[str, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def arguments(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
         """The arguments that an ATen operation of this name is to be called with."""
         if name == "aten::conv2d" and all(_is_half_on_gpu(tensor) and tensor.dim() == 4 for tensor in args[:2]):
             args = (*(self._once("channels last", tensor, in_channels_last) for tensor in args[:2]), *args[2:])
+        elif name == "aten::conv2d" and id(args[1]) in self.packed and args[0].dim() == 4:
+            args = (self._once("channels last", args[0], in_channels_last), *args[1:])
         elif name == "aten::scaled_dot_product_attention" and _is_half_on_gpu(args[0]):
             mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
             kind = self.kind_of_mask(mask) if isinstance(mask, torch.Tensor) else None

@@ -22,6 +22,7 @@ from framejit.backends.fuse.graph.passes.freeze import freeze
 from framejit.backends.fuse.graph.passes.layouts import layouts
 from framejit.backends.fuse.graph.passes.made_numbers import numbers
 from framejit.backends.fuse.graph.passes.odd_products import odd_products
+from framejit.backends.fuse.graph.passes.pack_weights import pack_weights
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.lowering.whole import keeps
@@ -49,6 +50,7 @@ PASSES: Final = (
     Pass("dropout", dropout),
     Pass("fold_norms", fold_norms),
     Pass("freeze", freeze),
+    Pass("pack_weights", pack_weights),
     Pass("odd_products", odd_products),
 )
 

@@ -1,0 +1,90 @@
+"""Operations that take a weight as oneDNN and MKL lay it out for themselves, and what lays it out so.
+
+ATen's convolutions and products copy a weight into such a layout at each call, or read it as it lies. A weight that is
+frozen is laid out once. The operations are ATen's own (native/mkldnn/Conv.cpp and Linear.cpp in torch), and so are
+those that lay out (native/mkldnn/MKLDNNConversions.cpp). What they give is opaque: a tensor without storage or strides,
+that only they can read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import torch
+
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.targets.lookup import target_of
+
+FEW_ROWS: Final = 4
+SHORT, SMALL = 128, 1 << 16
+"""Rows, elements of one, and elements of a weight from which on a product with a packed weight is quicker, or the
+packed one at most twice as large. On two cores with AVX-512, of ATen's time: 2 rows x 768 x 768 1.03, 4 x 512 x 512
+0.78, 8 x 4096 x 1024 0.52, 1024 x 64 x 256 1.06. MKL reserves 8 MB for the smallest weight, and writes to 0.4 of it."""
+FEW_PRODUCTS, FEW_GROUPED = 1 << 20, 1 << 18
+"""Multiplications from which on a convolution with a packed weight is quicker, without and with groups. 16 channels of
+8 x 8, 3 x 3 each, take 1.64 of ATen's time there, 64 channels of 14 x 14 0.69, 32 of 56 x 56 in groups of one 0.44."""
+
+
+def packs_convolution(node: Node) -> bool:
+    """Whether a node is a convolution of images that is quicker with a packed weight, and this torch has that."""
+    if node.operation is not torch.ops.aten.conv2d.default or not _is_packable(node):
+        return False
+    x, weight = node.args[:2]
+    if x.dim() != 4 or CONVOLUTION is None or not torch._C._get_mkldnn_enabled():
+        return False
+    products = math.prod(weight.shape[1:]) * math.prod(node.result.shape)
+    return products >= (FEW_PRODUCTS if x.shape[1] == weight.shape[1] else FEW_GROUPED)
+
+
+def packs_product(node: Node) -> bool:
+    """Whether a node is a linear layer that is quicker with a packed weight, and this torch has that."""
+    if node.operation is not torch.ops.aten.linear.default or not _is_packable(node):
+        return False
+    x, weight = node.args[:2]
+    if weight.dim() != 2 or PRODUCT is None or not torch._C._get_mkldnn_enabled():
+        return False
+    return math.prod(x.shape[:-1]) >= FEW_ROWS and weight.shape[1] >= SHORT and weight.numel() >= SMALL
+
+
+def _is_packable(node: Node) -> bool:
+    """Whether all operands are what such operations take. What a packed weight is best for depends on all sizes, so
+    that none may be symbolic."""
+    return not node.kwargs and all(
+        value.dtype == torch.float32 and target_of(value.device).packs_weights and not value.has_symbolic_sizes
+        for value in (*node.values(), *node.returned())
+    ) and all(isinstance(arg, Value) for arg in node.args[:2])
+
+
+def packed_convolution_weight(
+    weight: torch.Tensor, padding: Sequence[int], stride: Sequence[int], dilation: Sequence[int], groups: int,
+    sizes: Sequence[int],
+) -> torch.Tensor:
+    """The weight of a convolution over images (float32, output channels x input channels of a group x height x width)
+    as oneDNN wants it for inputs of these `sizes`."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+        weight, [*padding], [*stride], [*dilation], groups, [*sizes]
+    )
+    return packed
+
+
+def packed_product_weight(weight: torch.Tensor, rows: int) -> torch.Tensor:
+    """The weight of a linear layer (float32, output features x input features) as MKL wants it for so many rows: one
+    column."""
+    packed: torch.Tensor = torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+    return packed
+
+
+def _there() -> Iterator[torch._ops.OpOverload]:
+    if torch._C._has_mkldnn:
+        yield torch.ops.mkldnn._convolution_pointwise.default
+        if torch._C.has_mkl:
+            yield torch.ops.mkl._mkl_linear.default
+
+
+OPERATIONS: Final = {operation._opname: operation for operation in _there()}
+"""Those operations that this torch has. The convolution's result is in channels-last memory, whatever its input is in;
+the product takes the weight as it was, too, for calls with another number of rows."""
+CONVOLUTION, PRODUCT = map(OPERATIONS.get, ("_convolution_pointwise", "_mkl_linear"))

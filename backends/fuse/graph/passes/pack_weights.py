@@ -1,0 +1,133 @@
+"""Frozen weights of convolutions and linear layers on CPUs are laid out once as the library wants them.
+
+`layouts` has given the convolutions channels-last inputs before, so that what they give lies as it did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from framejit.backends.fuse.graph.computation import Computation, Result, Weight
+from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
+from framejit.backends.fuse.graph.graph import Constant, Graph
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.packed_weights import (
+    CONVOLUTION,
+    PRODUCT,
+    packed_convolution_weight,
+    packed_product_weight,
+    packs_convolution,
+    packs_product,
+)
+from framejit.backends.fuse.graph.passes.pass_context import Context
+from framejit.backends.fuse.graph.value import Value
+from framejit.fakes.light_torch import light
+
+DEFAULTS: Final[tuple[Any, ...]] = (None, 1, 0, 1, 1)
+"""Of a convolution's bias, stride, padding, dilation and groups."""
+Made = Callable[[Weight | Result], Computation]
+"""The packing of a weight."""
+Arguments = Callable[[Any], tuple[Any, ...]]
+"""The arguments of an operation, given the packed weight."""
+
+
+def pack_weights(graph: Graph, context: Context) -> Graph:
+    """Put operations with packed weights in place of others, where the packed weight gives the same layout of the
+    result. The weights are marked as folded."""
+    if any(packs_convolution(node) or packs_product(node) for node in graph.nodes):
+        with plainly():
+            known = frozen_values(graph, context.gm, context.examples)
+            if known is not None:
+                _Packing(graph, known).run()
+    return graph
+
+
+class _Packing:
+    def __init__(self, graph: Graph, known: FrozenValues) -> None:
+        self.graph, self.known = graph, known
+        self.packed: dict[tuple[Any, ...], Value] = {}
+        """The packed weights by what they were made of and for: layers may share one."""
+
+    def run(self) -> None:
+        graph = self.graph
+        with light():
+            graph.rewrite(self._instead)
+        used = {*graph.returned()}
+        graph.constants = {  # without what was packed
+            value: constant
+            for value, constant in graph.constants.items()
+            if not constant.made or value.users or value in used
+        }
+
+    def _instead(self, node: Node) -> list[Node] | None:
+        if packs_convolution(node):
+            return self._convolution(node)
+        return self._product(node) if packs_product(node) else None
+
+    def _convolution(self, node: Node) -> list[Node] | None:
+        x, weight, bias, stride, padding, dilation, groups = (*node.args, *DEFAULTS[len(node.args) - 2 :])
+        how = _of_both(padding), _of_both(stride), _of_both(dilation), groups
+
+        def made(weight: Weight | Result) -> Computation:
+            return Computation(packed_convolution_weight, (weight, *how, [*x.shape]))
+
+        return self._packed(
+            node, weight, made, CONVOLUTION, lambda weight: (x, weight, bias, *how, "none", [], "")
+        )
+
+    def _product(self, node: Node) -> list[Node] | None:
+        x, weight, bias = (*node.args, None)[:3]
+        rows = math.prod(x.shape[:-1])
+
+        def made(weight: Weight | Result) -> Computation:
+            return Computation(packed_product_weight, (weight, rows))
+
+        return self._packed(node, weight, made, PRODUCT, lambda packed: (x, packed, weight, bias, rows))
+
+    def _packed(
+        self, node: Node, weight: Value, made: Made, operation: torch._ops.OpOverload | None, arguments: Arguments
+    ) -> list[Node] | None:
+        """The node with a packed weight, if the weight is known and the result lies as it did."""
+        operand = self._operand(weight)
+        if operand is None or operation is None:
+            return None
+        computation = made(operand)
+        key = (weight, computation.function, str(computation.args[1:]))
+        value = self.packed.get(key)
+        if value is None:
+            shape = computation.outcome().shape
+            with self.graph.fake_mode:
+                value = Value(torch.empty(shape, dtype=weight.dtype, device=weight.device))
+        with self.graph.fake_mode:
+            result = operation(*(_fake(argument) for argument in arguments(value)))
+        if tuple(result.shape) != node.result.shape or result.stride() != node.result.strides:
+            return None
+        if key not in self.packed:
+            self.packed[key] = value
+            self.graph.constant(value, Constant(computation.outcome(), made=Result(computation)))
+            if weight not in self.graph.constants:
+                self.known.mark(weight)
+        node.detach()
+        return [Node(operation, arguments(value), {}, node.result, node.origin)]
+
+    def _operand(self, weight: Value) -> Weight | Result | None:
+        """How a weight is known."""
+        constant = self.graph.constants.get(weight)
+        if constant is not None:
+            return constant.made
+        operand = self.known.operand(weight) if self.known.knows(weight) else None
+        return operand if isinstance(operand, (Weight, Result)) else None
+
+
+def _of_both(number: Any) -> list[int]:
+    """What a convolution is told for height and width, by one number or two."""
+    numbers = [*number] if isinstance(number, (list, tuple)) else [number]
+    return numbers * (2 // len(numbers))
+
+
+def _fake(argument: Any) -> Any:
+    return argument.fake if isinstance(argument, Value) else argument
