@@ -3,7 +3,12 @@ cached."""
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import torch
+
+NESTING: Final[tuple[Any, ...]] = (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
+"""What changes the depth."""
 
 
 def nesting() -> int:

@@ -314,3 +314,23 @@ def test_a_number_that_was_read_and_does_not_fit_comes_after_one_write():
     pair = Pair(lambda: fn)
     for number in (2.0, 3.0, 1e30, 4.0, 1e30):
         pair.call(torch.arange(4).half(), torch.full((2,), number), torch.zeros(2))
+
+
+def test_a_trial_leaves_the_casts_of_autocast_alone():
+    """Gradients of a weight add up in bfloat16 where both operations take one cast of it."""
+    linear, norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)  # which writes, so that its graph is tried first
+
+    def program(x, z):
+        first = linear(z)
+        framejit.graph_break()
+        norm(x)
+        return first.sum() + linear(z * 2).sum()
+
+    x, z = torch.randn(3, 4), torch.randn(5, 4)
+    gradients = []
+    for run in (program, framejit.optimize(program, backend="eager")):
+        linear.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            run(x, z).backward()
+        gradients.append(linear.weight.grad.clone())
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)

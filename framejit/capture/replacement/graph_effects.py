@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from framejit.backends.autocast_nesting import NESTING
 from framejit.backends.may_raise import (
     always_works,
     converts_number,
@@ -113,9 +114,7 @@ class GraphEffects:
             if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
         ]
         """Where torch may warn: what was shown can't be taken back."""
-        self.nesting = any(
-            node.target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting) for node in self.nodes
-        )
+        self.nesting = any(node.target in NESTING for node in self.nodes)
         self.owners: dict[int, list[TensorValue]] = {}
         for value in inputs:
             self.owners.setdefault(storage_of(value.fake), []).append(value)

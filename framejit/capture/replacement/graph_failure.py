@@ -20,7 +20,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.backends.autocast_nesting import nest, nesting
+from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.flattened import flattened
@@ -155,7 +155,10 @@ def rehearse(
     dropped if `quiet`. Raises what the graph raises."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
-    kept = Kept([], [(generator, generator.get_state()) for generator in _generators(module.graph)], nesting())
+    nests = any(node.target in NESTING for node in module.graph.nodes)
+    generators = [(generator, generator.get_state()) for generator in _generators(module.graph)]
+    kept = Kept([], generators, nesting() if nests else None)
+    caches = torch.is_autocast_cache_enabled()
     copies: dict[int, torch.UntypedStorage] = {}
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
         # inputs that shared no memory when the graph was captured may do so now
@@ -164,6 +167,7 @@ def rehearse(
         }
         stand_ins = [_stand_in(tensor, _memory(tensor) in memory, copies) for tensor in inputs]
     try:
+        torch.set_autocast_cache_enabled(False)  # the program's casts stay, without the trial's
         with (
             without_saved_tensor_hooks(),
             torch._C.DisableTorchFunctionSubclass(),
@@ -171,6 +175,7 @@ def rehearse(
         ):
             return run(*stand_ins)
     finally:
+        torch.set_autocast_cache_enabled(caches)
         for setter, values in initial_state:
             setter(*values)
         kept.restore()
