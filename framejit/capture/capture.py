@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from framejit import _native as native
+from framejit.backends.autocast_nesting import NESTING
 from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
@@ -109,6 +110,7 @@ class Capture:
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}
+        self._state_getters: dict[tuple[Callable[..., Any], tuple[Any, ...]], Callable[..., Any]] = {}
         # questions about torch's state that captured code has given the answer to
         self.set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
         self.dynamic = dynamic or DynamicDims(never=True)
@@ -446,12 +448,35 @@ class Capture:
     def keep_state(self, setter: Callable[..., Any], getter: Callable[..., Any], *keys: Any) -> None:
         """Note what holds before the first change. What holds before later ones may be the doing of a mode, which ends
         by itself where the graph raises."""
+        self._state_getters[setter, keys] = getter
         self._initial_state.setdefault((setter, keys), (*keys, getter(*keys)))
 
     @property
     def initial_state(self) -> list[StateChange]:
         """Calls that put back the torch state that was changed."""
         return [(setter, values) for (setter, _), values in self._initial_state.items()]
+
+    def leave_state_to_replacement(self) -> list[StateChange]:
+        """Have the graph put back the torch state that it changed by its end, and give the calls that change it behind
+        the graph. So graphs of a part of a `with` block, which break in it or begin there, change no state, as backends
+        and plans want it. Asked when all operations are there, and the state is what the captured code has made it."""
+        if not self.state_changed or not self.graph.n_ops:
+            return []
+        left = list[StateChange]()
+        for (setter, keys), before in self._initial_state.items():
+            now = (*keys, self._state_getters[setter, keys](*keys))
+            if now != before:
+                left.append((setter, now))
+                self.graph.state_change(setter, before)
+        deeper, back = NESTING
+        targets = [node.target for node in self.graph.graph.nodes]
+        depth = targets.count(deeper) - targets.count(back)
+        for _ in range(abs(depth)):
+            left.append((deeper if depth > 0 else back, ()))
+            self.graph.state_change(back if depth > 0 else deeper, ())
+        if depth < 0 and torch.clear_autocast_cache in targets:  # the outermost block has ended
+            left.append((torch.clear_autocast_cache, ()))
+        return left
 
     def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
         """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends

@@ -23,7 +23,7 @@ from framejit.values.lazy import LazyValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.capture.capture import Capture
+    from framejit.capture.capture import Capture, StateChange
 
 
 class Codegen:
@@ -42,6 +42,8 @@ class Codegen:
         self.em = Emitter(line, load_instead)
         self.own_globals = capture.root.globals
         self.outputs: list[TensorValue] = []
+        self.left_state: list[StateChange] = []
+        """The calls behind the graph that change torch's state as the captured code has."""
         self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
         self._kept: dict[int, str] = {}  # id(value) -> temporary
         self._alive: list[Value] = []  # ids above stay unique while these live
@@ -253,6 +255,9 @@ class Codegen:
     def _take_outputs(self) -> None:
         """Put the graph's outputs, which are on the stack, where the rest of the code finds them."""
         em = self.em
+        for setter, values in self.left_state:
+            em.call_object(setter, partial(self._load_all, values), len(values))
+            em.pop()
         names = [self._output_of[id(o.fake)] for o in self.outputs]
         if names:
             em.op("UNPACK_SEQUENCE", len(names))
@@ -263,6 +268,10 @@ class Codegen:
         if meter.running:
             em.call_object(partial(meter.ran_graph, self.owner), list, 0)
             em.pop()
+
+    def _load_all(self, objects: tuple[Any, ...]) -> None:
+        for obj in objects:
+            self.em.load_object(obj)
 
     def _keep(self, keeper: Callable[..., Any]) -> str:
         """Have kept what the graph may change before it raises; the name of the temporary."""

@@ -66,6 +66,7 @@ def compiled_entry(
     keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
     if has_nodes:
+        cg.left_state = capture.leave_state_to_replacement()
         capture.sizes.drop_unused_nodes()
         module, inputs, examples = capture.graph.finish(cg.outputs)
         cg.em.expect_sources([i.source for i in inputs if i.source is not None])
