@@ -21,7 +21,7 @@ from framejit.kept.not_kept import DoesNotFit, NotKept
 _NAME, _MODULE = vars(type)["__qualname__"].__get__, vars(type)["__module__"].__get__
 _OWN: Final = "framejit."
 _ABSENT: Final = object()
-_IN_TYPES: Final = {vars(types)[name].__name__: name for name in types.__all__ if name.endswith("Type")}
+_IN_TYPES: Final = {getattr(types, name).__name__: name for name in types.__all__ if name.endswith("Type")}
 """By the names of classes that are no builtins what the module `types` calls them."""
 Place = list[Any]
 
