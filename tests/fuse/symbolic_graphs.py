@@ -57,6 +57,7 @@ class SymbolicVariant:
             if isinstance(step, Kernel) and not step.is_empty:
                 self.sources[step] = triton_source(step, limits)
         self.conditions, self.symbols = tuple(conditions), symbols
+        self._asked, self._written = 0, None
 
     def fits(self, sizes: tuple[int, ...]) -> bool:
         return Variant.fits(self, sizes)  # type: ignore[arg-type]
