@@ -56,7 +56,9 @@ def test_what_was_put_is_found_under_its_kind_and_key_only(cache):
     assert cache.get("triton", KEY) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"framejit", os.urandom(3 * MIB)])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"framejit", os.urandom(3 * MIB)], ids=["nothing", "zero", "text", "random"]
+)
 def test_any_bytes_come_back(cache, data):
     cache.put("llvm", KEY, data)
     assert cache.get("llvm", KEY) == data
