@@ -23,7 +23,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
-from framejit.values.number_arguments import by_arithmetic
+from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 

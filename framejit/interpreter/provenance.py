@@ -28,7 +28,7 @@ from framejit.values.lazy import LazyValue
 from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exception_values import NULL
 from framejit.values.objects.function_values import CellValue
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 

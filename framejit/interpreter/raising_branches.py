@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from framejit.values.base import Value
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
 
 if TYPE_CHECKING:

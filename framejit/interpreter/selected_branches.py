@@ -29,7 +29,7 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.objects.exception_values import NULL
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import Copy
 from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue

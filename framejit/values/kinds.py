@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401
 
-from framejit.values import number_index, size_number, step_counts, sym_int, sym_number, whole_numbers
+from framejit.values import sym_int, sym_number
 from framejit.values.arrays import array_functions, ndarray
 from framejit.values.builtins import (
     c_functions,
@@ -33,6 +33,7 @@ from framejit.values.objects import (
     python_module,
     weak_references,
 )
+from framejit.values.runtime_numbers import number_index, size_number, step_counts, whole_numbers
 from framejit.values.tensors import (
     asserted_truth,
     autograd_functions,

@@ -20,11 +20,11 @@ from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, plain
 from framejit.values.inspection import has_operators
-from framejit.values.number_arguments import inverse
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
-from framejit.values.read_number import ReadNumberValue, compare_numbers, compute
-from framejit.values.size_number import computed_from_sizes
+from framejit.values.runtime_numbers.number_arguments import inverse
+from framejit.values.runtime_numbers.read_number import ReadNumberValue, compare_numbers, compute
+from framejit.values.runtime_numbers.size_number import computed_from_sizes
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.overrides import handed_over

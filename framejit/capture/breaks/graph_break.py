@@ -23,7 +23,7 @@ from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exception_values import NULL, ExceptionValue, PreviousException, RaisingOffset
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 
 TENSOR_OPERATIONS = frozenset((*(f"FJ10{i}" for i in range(1, 8)), "FJ162", "FJ163"))

@@ -20,8 +20,8 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
-from framejit.values.read_number import ReadNumberValue, compute, read_float
-from framejit.values.size_number import SizeNumberValue, as_float
+from framejit.values.runtime_numbers.read_number import ReadNumberValue, compute, read_float
+from framejit.values.runtime_numbers.size_number import SizeNumberValue, as_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue

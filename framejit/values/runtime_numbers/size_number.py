@@ -21,7 +21,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.size_ranges import OneSize
+from framejit.values.runtime_numbers.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.wrap import from_python

@@ -19,7 +19,7 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 

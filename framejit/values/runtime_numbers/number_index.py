@@ -16,7 +16,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import Copy
 from framejit.values.tensors.size_index import WHOLE
 from framejit.values.tensors.tensor import METHODS, TensorValue

@@ -18,7 +18,7 @@ from torch.optim.optimizer import _get_value
 from framejit import _native as native
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
-from framejit.values.read_number import read_float
+from framejit.values.runtime_numbers.read_number import read_float
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

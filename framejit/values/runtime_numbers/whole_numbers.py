@@ -14,7 +14,7 @@ import torch
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
-from framejit.values.read_number import read_int, read_item
+from framejit.values.runtime_numbers.read_number import read_int, read_item
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
