@@ -36,17 +36,19 @@ from framejit.values.objects import (
 from framejit.values.runtime_numbers import number_index, size_number, step_counts, whole_numbers
 from framejit.values.tensors import (
     asserted_truth,
-    autograd_functions,
     dispatch_guards,
-    flexible_attention,
-    function_transforms,
-    map_and_scan,
     overrides,
     parameters,
     profiler_ranges,
     random_state,
-    repeated_functions,
     scripted_functions,
     tensor,
     torch_functions,
+)
+from framejit.values.tensors.higher_order import (
+    autograd_functions,
+    flexible_attention,
+    function_transforms,
+    map_and_scan,
+    repeated_functions,
 )

@@ -24,7 +24,7 @@ from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.function_values import FunctionValue, MethodValue
 from framejit.values.sym_int import SizeQuestion
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
-from framejit.values.tensors.conditionals import cond
+from framejit.values.tensors.higher_order.conditionals import cond
 from framejit.values.tensors.override_state import ABOUT_MODES
 from framejit.values.tensors.overrides import concerned, handed_over
 from framejit.values.tensors.tensor import TensorValue

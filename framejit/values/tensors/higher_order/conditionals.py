@@ -16,7 +16,7 @@ from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.sym_int import SIZE
-from framejit.values.tensors.nested_graph import refuse_data_sizes
+from framejit.values.tensors.higher_order.nested_graph import refuse_data_sizes
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from framejit.values.base import Value, realize
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, looks_up_handler
-from framejit.values.tensors.nested_graph import CODE, Leaf, filled, structure
-from framejit.values.tensors.repeated_functions import pure
+from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, filled, structure
+from framejit.values.tensors.higher_order.repeated_functions import pure
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS, handles
-from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
-from framejit.values.tensors.repeated_functions import pure
+from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
+from framejit.values.tensors.higher_order.repeated_functions import pure
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -18,7 +18,15 @@ from framejit.values.base import Value
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS
-from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, filled, structure, tensors_of, valued
+from framejit.values.tensors.higher_order.nested_graph import (
+    CODE,
+    Leaf,
+    NestedGraph,
+    filled,
+    structure,
+    tensors_of,
+    valued,
+)
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.function_values import CallableValue
-from framejit.values.tensors.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
+from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

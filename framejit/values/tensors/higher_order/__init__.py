@@ -1,0 +1,1 @@
+"""Operations that take functions, which are captured as graphs of their own."""
