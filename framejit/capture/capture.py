@@ -44,14 +44,14 @@ from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.function_values import CellValue
+from framejit.values.objects.functions.function_values import CellValue
 from framejit.values.tensors.override_state import OverrideState, has_override
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import wrap
 
 if TYPE_CHECKING:
     from framejit.bytecode.resume_code import ResumeCode
-    from framejit.values.objects.generators import GeneratorValue
+    from framejit.values.objects.functions.generators import GeneratorValue
 
 
 def storage_offset(tensor: torch.Tensor) -> int:

@@ -15,8 +15,8 @@ from framejit.signals import LooksAtFrame, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.reflection import attribute_or_none
 from framejit.values.inspection import is_a, is_of_torch
-from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.classes import ClassValue, make_super
+from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
 from framejit.values.objects.python_module import PythonModuleValue
 
 if TYPE_CHECKING:

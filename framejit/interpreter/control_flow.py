@@ -14,7 +14,7 @@ from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
 from framejit.values.objects.exception_values import ExceptionValue
-from framejit.values.objects.generators import GeneratorValue
+from framejit.values.objects.functions.generators import GeneratorValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

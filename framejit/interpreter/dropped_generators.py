@@ -11,7 +11,7 @@ from framejit.guards.sources import ArgSource, static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.generators import GeneratorValue
+from framejit.values.objects.functions.generators import GeneratorValue
 from framejit.values.objects.python_module import PythonModuleValue
 from framejit.values.objects.user_object import ObjectValue
 

@@ -30,9 +30,9 @@ from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupport
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
 from framejit.values.objects.exception_values import NULL, PreviousException, RaisedAt, RaisingOffset
-from framejit.values.objects.function_values import CallableValue, CellValue, FunctionValue
-from framejit.values.objects.generators import GeneratorValue
-from framejit.values.objects.model_values import is_model_namespace, model_global
+from framejit.values.objects.functions.function_values import CallableValue, CellValue, FunctionValue
+from framejit.values.objects.functions.generators import GeneratorValue
+from framejit.values.objects.functions.model_values import is_model_namespace, model_global
 
 if TYPE_CHECKING:
     from framejit.bytecode.resume_code import ResumeCode

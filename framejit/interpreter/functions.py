@@ -8,7 +8,7 @@ from framejit.interpreter.opcodes import opcode
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.mapping import DictValue
-from framejit.values.objects.function_values import CellValue, NestedFunctionValue
+from framejit.values.objects.functions.function_values import CellValue, NestedFunctionValue
 
 if TYPE_CHECKING:
     from framejit.bytecode.decode import Instruction

@@ -18,7 +18,7 @@ from framejit.values.folding import fold, fold_plain
 from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exception_values import ExceptionValue
-from framejit.values.objects.function_values import MethodValue
+from framejit.values.objects.functions.function_values import MethodValue
 from framejit.values.objects.user_object import class_attribute
 from framejit.values.tensors import overrides
 from framejit.values.tensors.tensor import TensorValue

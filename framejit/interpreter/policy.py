@@ -9,11 +9,11 @@ from framejit.config import config
 from framejit.interpreter.frame_policy import PACKAGE, frame_reader, module_in
 from framejit.signals import Unsupported
 from framejit.values.builtins.c_functions import NUMPY_HINT, OUTPUT_HINT
-from framejit.values.objects.function_values import FunctionValue
-from framejit.values.objects.model_values import is_model_namespace
+from framejit.values.objects.functions.function_values import FunctionValue
+from framejit.values.objects.functions.model_values import is_model_namespace
 
 if TYPE_CHECKING:
-    from framejit.values.objects.function_values import CallableValue
+    from framejit.values.objects.functions.function_values import CallableValue
 
 # Python code that works on the interpreter or on torch's own machinery; it runs for real.
 _NEVER_INLINE = (

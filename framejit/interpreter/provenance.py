@@ -25,9 +25,9 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exception_values import NULL
-from framejit.values.objects.function_values import CellValue
+from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
+from framejit.values.objects.functions.function_values import CellValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue

@@ -10,7 +10,7 @@ from framejit.interpreter.opcodes import opcode
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
 from framejit.values.objects.exception_values import NULL
-from framejit.values.objects.function_values import CellValue
+from framejit.values.objects.functions.function_values import CellValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

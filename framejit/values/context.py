@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from framejit.values.base import Value
     from framejit.values.containers.mapping import DictValue
     from framejit.values.objects.exception_values import ExceptionValue
-    from framejit.values.objects.function_values import CallableValue, CellValue
+    from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue

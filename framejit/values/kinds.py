@@ -26,13 +26,12 @@ from framejit.values.objects import (
     enum_members,
     exception_values,
     existing_objects,
-    function_values,
-    model_values,
     module,
     named_tuples,
     python_module,
     weak_references,
 )
+from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import number_index, size_number, step_counts, whole_numbers
 from framejit.values.tensors import (
     asserted_truth,

@@ -21,8 +21,8 @@ from framejit.interpreter.provenance import in_program_terms, of_break, place_of
 from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
-from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.exception_values import NULL, ExceptionValue, PreviousException, RaisingOffset
+from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from framejit.values.base import Value
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.function_values import CellValue
+from framejit.values.objects.functions.function_values import CellValue
 from framejit.values.objects.user_object import ObjectValue
 
 

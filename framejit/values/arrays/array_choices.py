@@ -13,7 +13,7 @@ from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import apply, c_ordered, cast, full, number_as, plain_operand
 from framejit.values.base import Value, realize
-from framejit.values.objects.model_values import call_model
+from framejit.values.objects.functions.model_values import call_model
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame

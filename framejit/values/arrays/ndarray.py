@@ -29,7 +29,7 @@ from framejit.values.arrays.array_memory import (
 )
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.objects.bound_descriptor import NamedMethod
+from framejit.values.objects.functions.bound_descriptor import NamedMethod
 from framejit.values.tensors.tensor import METHODS as TENSOR_METHODS
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wraps

@@ -24,10 +24,10 @@ from framejit.values.containers.sets import SetValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import BUILTIN_TYPES, is_a
-from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.classes import BuiltinNewValue, ClassValue
-from framejit.values.objects.model_values import call_model
-from framejit.values.objects.signatures import checked
+from framejit.values.objects.functions.c_methods import BuiltinMethodValue
+from framejit.values.objects.functions.model_values import call_model
+from framejit.values.objects.functions.signatures import checked
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.overrides import attribute_of_override
 from framejit.values.tensors.tensor import TensorMethodValue, TensorValue

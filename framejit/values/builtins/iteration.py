@@ -20,7 +20,7 @@ from framejit.values.containers.sequence import ListValue, SequenceValue, TupleV
 from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
-from framejit.values.objects.model_values import ModelIterator, call_model, make_model_iterator
+from framejit.values.objects.functions.model_values import ModelIterator, call_model, make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
 from framejit.values.tensors.tensor import TensorValue

@@ -19,7 +19,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_values import IteratorValue, RangeIterator, ReverseIterator, advanced
 from framejit.values.containers.sequence import SequenceValue, TupleValue
 from framejit.values.handlers import handles
-from framejit.values.objects.model_values import make_model_iterator
+from framejit.values.objects.functions.model_values import make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:

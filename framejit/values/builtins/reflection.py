@@ -22,7 +22,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.hash_order import is_text
 from framejit.values.objects.classes import ClassValue, SuperValue, make_super
-from framejit.values.objects.function_values import FunctionValue, MethodValue
+from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.objects.instance_checks import is_instance, is_subclass
 from framejit.values.objects.user_object import ObjectValue, class_attribute
 from framejit.values.wrap import from_python

@@ -12,7 +12,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import instance_dict, is_a
-from framejit.values.objects.c_methods import BuiltinMethodValue
+from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.user_object import bind_attribute, class_attribute
 from framejit.values.wrap import from_python
 

@@ -17,7 +17,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.handlers import handles
 from framejit.values.objects.classes import ClassValue
-from framejit.values.objects.function_values import NestedFunctionValue
+from framejit.values.objects.functions.function_values import NestedFunctionValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame

@@ -24,13 +24,13 @@ from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import has_operators, is_a, is_of_program, module_of, qualified_name
 from framejit.values.objects.builtin_attributes import super_builtin_method
-from framejit.values.objects.c_methods import BuiltinMethodValue
 from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
-from framejit.values.objects.function_values import CallableValue
+from framejit.values.objects.functions.c_methods import BuiltinMethodValue
+from framejit.values.objects.functions.function_values import CallableValue
+from framejit.values.objects.functions.model_values import call_model
+from framejit.values.objects.functions.signatures import checked
 from framejit.values.objects.instance_checks import by_type
-from framejit.values.objects.model_values import call_model
 from framejit.values.objects.new_instances import native_class
-from framejit.values.objects.signatures import checked
 from framejit.values.objects.user_object import (
     ObjectValue,
     bind_attribute,

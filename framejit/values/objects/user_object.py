@@ -33,8 +33,8 @@ from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import instance_dict, is_a, module_of
 from framejit.values.lazy import LazyValue
-from framejit.values.objects.c_methods import BuiltinMethodValue
-from framejit.values.objects.function_values import FunctionValue, MethodValue
+from framejit.values.objects.functions.c_methods import BuiltinMethodValue
+from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
 from framejit.values.objects.new_instances import new_instance
 from framejit.values.wrap import from_python

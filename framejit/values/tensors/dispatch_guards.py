@@ -10,7 +10,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
 from framejit.values.handlers import HANDLERS, Handler
-from framejit.values.objects.bound_descriptor import NamedMethod
+from framejit.values.objects.functions.bound_descriptor import NamedMethod
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame

@@ -29,8 +29,8 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, is_of_torch, module_of
-from framejit.values.objects.bound_descriptor import NamedMethod
 from framejit.values.objects.classes import ClassValue
+from framejit.values.objects.functions.bound_descriptor import NamedMethod
 from framejit.values.objects.user_object import ObjectValue, bind_attribute
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue

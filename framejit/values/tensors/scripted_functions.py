@@ -16,8 +16,8 @@ from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import ConstantValue, is_none
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.objects.function_values import bind
-from framejit.values.objects.model_values import ModelFunctionValue, as_model
+from framejit.values.objects.functions.function_values import bind
+from framejit.values.objects.functions.model_values import ModelFunctionValue, as_model
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import makes, wraps

@@ -20,8 +20,8 @@ from framejit.values.containers.sequence import ListValue
 from framejit.values.handlers import Handler
 from framejit.values.inspection import is_a, is_of_torch, module_of
 from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
-from framejit.values.objects.bound_descriptor import BoundDescriptor
 from framejit.values.objects.classes import ClassValue, is_finalized
+from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
 from framejit.values.objects.user_object import bind_attribute
 from framejit.values.tensors.override_state import Method, ReadPlainly, has_override
 from framejit.values.tensors.size_index import selected

@@ -21,7 +21,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, looks_up_handler
 from framejit.values.inspection import BUILTIN_TYPES, is_a
-from framejit.values.objects.function_values import FunctionValue, MethodValue
+from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.sym_int import SizeQuestion
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
 from framejit.values.tensors.higher_order.conditionals import cond

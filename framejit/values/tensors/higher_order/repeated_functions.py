@@ -12,7 +12,7 @@ from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
-from framejit.values.objects.function_values import CallableValue
+from framejit.values.objects.functions.function_values import CallableValue
 from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
 from framejit.values.tensors.tensor import TensorValue
 

@@ -23,7 +23,7 @@ from framejit.models.model_registry import ITERATORS, MODELS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.objects.function_values import CallableValue, CellValue, bind
+from framejit.values.objects.functions.function_values import CallableValue, CellValue, bind
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import from_python, makes, wraps
 

@@ -10,8 +10,8 @@ from framejit.models.model_registry import is_modelled
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import is_a
-from framejit.values.objects.bound_descriptor import BoundDescriptor
-from framejit.values.objects.signatures import checked
+from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
+from framejit.values.objects.functions.signatures import checked
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

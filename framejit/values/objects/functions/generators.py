@@ -10,7 +10,7 @@ from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.objects.function_values import CallableValue, FunctionValue
+from framejit.values.objects.functions.function_values import CallableValue, FunctionValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame, GeneratorFrame
