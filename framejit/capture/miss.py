@@ -22,7 +22,7 @@ from framejit.events import emit, warn
 from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
-from framejit.interpreter import (  # noqa: F401  register opcodes
+from framejit.interpreter.handlers import (  # noqa: F401  register opcodes
     attributes,
     calls,
     containers,

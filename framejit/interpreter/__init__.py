@@ -1,1 +1,1 @@
-"""The symbolic interpreter: one file per family of opcodes, registered in `opcodes`."""
+"""The symbolic interpreter: frames that are carried out on values, instruction by instruction."""

@@ -17,8 +17,8 @@ from framejit.capture.replacement.entry_assembly import codegen, compiled_entry,
 from framejit.capture.standing_aside import HOOKS_SEE_EFFECTS, hooks_would_see_effects
 from framejit.errors import GraphBreakError
 from framejit.events import emit
+from framejit.interpreter.handlers.variables import NULL_FIRST
 from framejit.interpreter.provenance import in_program_terms, of_break, place_of
-from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.objects.exception_values import NULL, ExceptionValue, PreviousException, RaisingOffset

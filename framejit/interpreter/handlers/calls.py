@@ -5,10 +5,10 @@ import types
 from typing import TYPE_CHECKING
 
 from framejit.guards.sources import static_lookup
-from framejit.interpreter.containers import can_be_iterated, refuse_no_mapping
-from framejit.interpreter.exceptions import stop_iteration_error
+from framejit.interpreter.handlers.containers import can_be_iterated, refuse_no_mapping
+from framejit.interpreter.handlers.exceptions import stop_iteration_error
+from framejit.interpreter.handlers.variables import NULL_FIRST
 from framejit.interpreter.opcodes import VERSION, opcode
-from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.builtins.partial import PartialValue

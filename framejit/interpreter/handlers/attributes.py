@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from framejit import _native as native
 from framejit.guards.sources import BuiltinSource, const_source, key_source
+from framejit.interpreter.handlers.variables import NULL_FIRST
 from framejit.interpreter.opcodes import opcode
-from framejit.interpreter.variables import NULL_FIRST
 from framejit.signals import LooksAtFrame, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.reflection import attribute_or_none
