@@ -139,8 +139,8 @@ def kernels_of(case: Case) -> list[Any]:
 def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
     """By what is said of its tile, the sources of the launches of a case; the first is the default."""
     from framejit.backends.fuse.targets.cuda import CudaTarget
-    from framejit.backends.fuse.triton.block_limits import GpuLimits
     from framejit.backends.fuse.triton.kernel_source import triton_source
+    from framejit.backends.fuse.triton.tiles.block_limits import GpuLimits
 
     limits = GpuLimits.of_device(torch.cuda.current_device())
 
@@ -165,9 +165,9 @@ def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
 
 def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
     """Tiles by what is said of them; the first is the default."""
-    from framejit.backends.fuse.triton.block_limits import GpuLimits
-    from framejit.backends.fuse.triton.blocks import candidates
-    from framejit.backends.fuse.triton.product_blocks import product_loops, product_tile
+    from framejit.backends.fuse.triton.tiles.block_limits import GpuLimits
+    from framejit.backends.fuse.triton.tiles.blocks import candidates
+    from framejit.backends.fuse.triton.tiles.product_blocks import product_loops, product_tile
 
     limits = GpuLimits.of_device(torch.cuda.current_device())
     first = next(iter(candidates(kernel, limits)))

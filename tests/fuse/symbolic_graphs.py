@@ -15,8 +15,8 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Lay
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.sizes.by_size import Variant
 from framejit.backends.fuse.sizes.symbolic_size import concrete
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import LEAST, Conditions
 from framejit.symbols.expression import INFINITE, Expression, Symbol, evaluate

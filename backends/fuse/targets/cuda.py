@@ -19,7 +19,7 @@ from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.cuda_graphs import CudaRecorder
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.events import emit
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class CudaTarget(Target):
     def _compiled(self, kernels: Sequence[Kernel]) -> tuple[list[TritonSource], list[GpuBinary]]:
         """A source of each kernel, and machine code. A tile that Triton fails on gives way to the kernel's next: its
         passes have faults that come and go with the shape of blocks. Raises what Triton raises on a kernel's last."""
-        from framejit.backends.fuse.triton.blocks import candidates
         from framejit.backends.fuse.triton.kernel_source import triton_source
+        from framejit.backends.fuse.triton.tiles.blocks import candidates
 
         tiles = [candidates(kernel, self.limits) for kernel in kernels]
         sources = [triton_source(kernel, tile=next(own)) for kernel, own in zip(kernels, tiles)]

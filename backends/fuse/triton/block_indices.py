@@ -8,7 +8,7 @@ from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.tile import Axis, Tile
+from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 
 class Indices:

@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from framejit.backends.fuse.triton.kernel_source import TritonSource
-from framejit.backends.fuse.triton.multiples import ALIGNED
+from framejit.backends.fuse.triton.tiles.multiples import ALIGNED
 from framejit.fakes.collector import resting
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
 from framejit.backends.fuse.triton.expressions import TRITON_DTYPES
-from framejit.backends.fuse.triton.tile import Axis
+from framejit.backends.fuse.triton.tiles.tile import Axis
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.triton.kernel_body import Body, Key

@@ -28,7 +28,7 @@ from framejit.backends.fuse.triton.expressions import (
     operation,
 )
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.tile import Axis, Tile
+from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 Mask = tuple[Expr, ...]
 Key = tuple[Expr, Mask]

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, sizes_written
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
-from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.expressions import POINTERS
 from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.side_by_side import SideBySide, dispatch
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
-from framejit.backends.fuse.triton.tile import Tile
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.tiles.blocks import candidates
+from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, dispatch
+from framejit.backends.fuse.triton.tiles.tile import Tile
 
 PREFIX: Final = "framejit_"
 """What the names of all kernels begin with in profilers; behind it comes what they compute, without the number, so that

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
-from framejit.backends.fuse.triton.multiples import ALIGNED, is_multiple
+from framejit.backends.fuse.triton.tiles.multiples import ALIGNED, is_multiple
 from framejit.symbols.expression import Expression
 
 

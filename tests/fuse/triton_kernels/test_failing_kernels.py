@@ -13,9 +13,9 @@ import framejit
 from framejit.backends.fuse.not_fusable import KernelFailed
 from framejit.backends.fuse.targets import cuda
 from framejit.backends.fuse.targets.cuda import CudaTarget, GpuModule
-from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.compile import GpuBinary
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
+from framejit.backends.fuse.triton.tiles.blocks import candidates
 from tests.fuse.triton_kernels.triton_cases import CASES
 
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 pytest.importorskip("triton")
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel  # noqa: E402
 from framejit.backends.fuse.targets.cuda import CudaTarget  # noqa: E402
-from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
+from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
 from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
 from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402

@@ -18,10 +18,10 @@ from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, op, reduce  #
 from framejit.backends.fuse.loop_ir.index import Index, Var  # noqa: E402
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store  # noqa: E402
 from framejit.backends.fuse.triton.analysis import Analysis  # noqa: E402
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU  # noqa: E402
-from framejit.backends.fuse.triton.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.expressions import operation  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import DEVICE_FUNCTIONS, triton_source  # noqa: E402
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU  # noqa: E402
+from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.triton_support import supports  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 from tests.fuse.triton_kernels.triton_cases import CASES, Build, _softmax  # noqa: E402

@@ -16,11 +16,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its cases)
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU
-from framejit.backends.fuse.triton.blocks import candidates
 from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import triton_source
-from framejit.backends.fuse.triton.tile import Tile
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU
+from framejit.backends.fuse.triton.tiles.blocks import candidates
+from framejit.backends.fuse.triton.tiles.tile import Tile
 from tests.fuse.triton_kernels import triton_standins
 from tests.fuse.triton_kernels.triton_cases import CASES, Case
 

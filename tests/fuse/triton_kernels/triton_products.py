@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.cuda import CudaTarget
-from framejit.backends.fuse.triton.blocks import candidates
-from framejit.backends.fuse.triton.side_by_side import SideBySide
-from framejit.backends.fuse.triton.tile import Tile
+from framejit.backends.fuse.triton.tiles.blocks import candidates
+from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide
+from framejit.backends.fuse.triton.tiles.tile import Tile
 from framejit.config import config
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.stages import lower

@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_map
 
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.triton.analysis import Analysis
-from framejit.backends.fuse.triton.blocks import candidates, power_below
 from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
-from framejit.backends.fuse.triton.side_by_side import SideBySide
-from framejit.backends.fuse.triton.tile import Axis, Tile
+from framejit.backends.fuse.triton.tiles.blocks import candidates, power_below
+from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide
+from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.operators.operator_wall import Differs
 

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.lookup import standing_in
-from framejit.backends.fuse.triton import tile
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.kernel_source import TritonSource
+from framejit.backends.fuse.triton.tiles import tile
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU
 from framejit.config import config
 from tests.fuse.lowering.lowering_checks import compare
 from tests.fuse.operators.operator_wall_triton import do_without_gpu

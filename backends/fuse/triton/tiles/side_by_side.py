@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from framejit.backends.fuse.triton.tile import Tile
+from framejit.backends.fuse.triton.tiles.tile import Tile
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.sizes.symbolic_size import hint
-from framejit.backends.fuse.triton.multiples import is_dense
+from framejit.backends.fuse.triton.tiles.multiples import is_dense
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
-from framejit.backends.fuse.triton.accesses import Access, accesses
 from framejit.backends.fuse.triton.analysis import Analysis
-from framejit.backends.fuse.triton.block_limits import WITHOUT_A_GPU, GpuLimits
-from framejit.backends.fuse.triton.block_sizes import (
+from framejit.backends.fuse.triton.tiles.accesses import Access, accesses
+from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.tiles.block_sizes import (
     FEW_ROWS,
     ROWS,
     SMALL_BLOCK,
@@ -31,10 +31,10 @@ from framejit.backends.fuse.triton.block_sizes import (
     row_block,
     within,
 )
-from framejit.backends.fuse.triton.multiples import assume_multiples, is_multiple
-from framejit.backends.fuse.triton.product_blocks import product_loops, product_tiles
-from framejit.backends.fuse.triton.side_by_side import SideBySide, together
-from framejit.backends.fuse.triton.tile import Axis, Tile
+from framejit.backends.fuse.triton.tiles.multiples import assume_multiples, is_multiple
+from framejit.backends.fuse.triton.tiles.product_blocks import product_loops, product_tiles
+from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, together
+from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 VECTOR_BYTES: Final = 16
 """Bytes of the widest load that a thread makes."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
-from framejit.backends.fuse.triton.multiples import is_multiple
+from framejit.backends.fuse.triton.tiles.multiples import is_multiple
 
 SMALL_BLOCK: Final = 256
 """Elements of a block for tensors so small that the launch takes longest of all."""

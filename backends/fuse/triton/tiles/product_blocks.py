@@ -16,10 +16,10 @@ from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
 from framejit.backends.fuse.loop_ir.index import Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.loop_ir.products import sums_of_products
-from framejit.backends.fuse.triton.accesses import accesses
-from framejit.backends.fuse.triton.block_limits import GpuLimits
-from framejit.backends.fuse.triton.block_sizes import power_above, power_below, within
-from framejit.backends.fuse.triton.tile import Axis, Tile
+from framejit.backends.fuse.triton.tiles.accesses import accesses
+from framejit.backends.fuse.triton.tiles.block_limits import GpuLimits
+from framejit.backends.fuse.triton.tiles.block_sizes import power_above, power_below, within
+from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 ROWS: Final = 16
 """The most rows that a program takes."""

@@ -1,0 +1,1 @@
+"""Which tiles a kernel may have: sizes of blocks, warps, what one program does."""
