@@ -56,15 +56,15 @@ static inline void error_restore(SavedError e) { PyErr_SetRaisedException(e.valu
 #endif
 
 #if PY_VERSION_HEX < 0x030C0000
-#include "cpython/cpython_311.h"
+#include "cpython/releases/cpython_311.h"
 #elif PY_VERSION_HEX < 0x030D0000
-#include "cpython/cpython_312.h"
+#include "cpython/releases/cpython_312.h"
 #elif PY_VERSION_HEX < 0x030E0000
-#include "cpython/cpython_313.h"
+#include "cpython/releases/cpython_313.h"
 #elif PY_VERSION_HEX < 0x030F0000
-#include "cpython/cpython_314.h"
+#include "cpython/releases/cpython_314.h"
 #else
-#include "cpython/cpython_315.h"
+#include "cpython/releases/cpython_315.h"
 #endif
 
 /* ---- dictionaries; see dict_watch.h, too ---- */

@@ -60,5 +60,5 @@ static inline int c_recursion_charge_is(long units) { (void)units; return 1; }
 static inline void c_call_give(void) {}
 static inline void c_call_take(void) {}
 
-#include "cpython/frame_clear_and_pop.h"
-#include "cpython/inline_values.h"
+#include "cpython/releases/frame_clear_and_pop.h"
+#include "cpython/releases/inline_values.h"

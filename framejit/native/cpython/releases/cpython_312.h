@@ -58,7 +58,7 @@ static inline void frame_dispose(PyThreadState *ts, _PyInterpreterFrame *frame)
     error_restore(error);
 }
 
-#include "cpython/c_recursion_count.h"
+#include "cpython/releases/c_recursion_count.h"
 
 /* ---- the dictionary of an instance whose type manages it ---- */
 static inline PyObject **managed_dict_slot(PyObject *obj) { return (PyObject **)_PyObject_DictOrValuesPointer(obj); }

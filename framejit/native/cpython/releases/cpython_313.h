@@ -33,6 +33,6 @@ static inline void frame_restart(_PyInterpreterFrame *frame, PyCodeObject *code)
     Py_DECREF(original);                  /* the function holds it too */
 }
 
-#include "cpython/c_recursion_count.h"
-#include "cpython/frame_clear_and_pop.h"
-#include "cpython/inline_values.h"
+#include "cpython/releases/c_recursion_count.h"
+#include "cpython/releases/frame_clear_and_pop.h"
+#include "cpython/releases/inline_values.h"
