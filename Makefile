@@ -69,8 +69,8 @@ attack: $(VENV)/test.stamp
 # gradients of all operators and modules of torch's test database, compiled, against eager's and against differences;
 # ARGS='--device cuda' on a GPU
 gradients: $(VENV)/test.stamp
-	$(BIN)/python tests/training/gradient_wall.py $(ARGS)
-	$(BIN)/python tests/training/module_wall.py $(ARGS)
+	$(BIN)/python tests/training/walls/gradient_wall.py $(ARGS)
+	$(BIN)/python tests/training/walls/module_wall.py $(ARGS)
 
 # CPython's own tests with every test method optimized, module by module beside plain Python: an hour or more;
 # ARGS='test_re test_enum -v' runs some

@@ -1,6 +1,6 @@
 """Gradients of every operator of torch's test database, compiled, against eager's and against differences.
 
-    python tests/training/gradient_wall.py [--samples N] [--shard I/N] [--device cuda] [OPERATOR ...]
+    python tests/training/walls/gradient_wall.py [--samples N] [--shard I/N] [--device cuda] [OPERATOR ...]
 
 All in double precision. For each sample results and gradients are compared with eager's, over several calls with other
 numbers and other gradients that come in; then `torch.autograd.gradcheck` and `gradgradcheck` are run on what was
@@ -23,7 +23,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import framejit
 from tests.fuse.operators.operator_cases import operators

@@ -1,6 +1,6 @@
 """Every module of torch's test database, forward and backward, compiled, against eager.
 
-    python tests/training/module_wall.py [--inputs N] [--device cuda] [MODULE ...]
+    python tests/training/walls/module_wall.py [--inputs N] [--device cuda] [MODULE ...]
 
 In double precision, in training and in evaluation. Results, the gradients of all parameters and inputs, and what the
 call leaves in buffers are compared over several calls. Prints how many cases were fused and what is wrong.
@@ -25,11 +25,11 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import framejit
 from tests.fuse.operators.operator_cases import operators
-from tests.training.gradient_wall import (
+from tests.training.walls.gradient_wall import (
     CALLS,
     FUSED,
     REFUSED,

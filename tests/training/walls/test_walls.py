@@ -8,7 +8,7 @@ from torch import nn
 
 import framejit
 from tests.fuse.operators.operator_cases import operators
-from tests.training.gradient_wall import (
+from tests.training.walls.gradient_wall import (
     FUSED,
     Differs,
     Report,
@@ -17,7 +17,7 @@ from tests.training.gradient_wall import (
     check_sample,
     differentiable_operators,
 )
-from tests.training.module_wall import ModuleCase, check_module, check_modules, modules
+from tests.training.walls.module_wall import ModuleCase, check_module, check_modules, modules
 
 EVERY: int = 24
 """Of so many operators one, of half as many modules one."""
