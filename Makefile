@@ -4,8 +4,8 @@
 #   PYTHON=python3.12       another interpreter; give it a VENV of its own
 #   WORKERS=4               processes that tests run in, 0 for none but pytest's own
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
-#   PROGRAMS=20000 SEED=2   how many random programs, and which, make attack compares with plain Python; on JOBS=16
-#                           processes; MINUTES=30 of make soak, fuzz, sanitize
+#   PROGRAMS=20000 SEED=2   how many random programs, and which (SEED=1000: with loops that data end), make attack
+#                           compares with plain Python; on JOBS=16 processes; MINUTES=30 of make soak, fuzz, sanitize
 
 PYTHON ?= python3
 VENV ?= .venv

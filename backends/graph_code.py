@@ -35,7 +35,7 @@ class _Statement:
 
 
 def compact(gm: torch.fx.GraphModule) -> Callable[..., Any]:
-    """What runs the graph as `gm.forward` does."""
+    """A function that runs the graph as `gm.forward` does, in fewer statements."""
     forward = gm.forward
     if (
         not isinstance(forward, MethodType)

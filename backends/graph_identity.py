@@ -19,9 +19,17 @@ absent for all of it."""
 
 LAUNCH_GRAPHS: Final = "framejit_launch_graphs"
 """In the `meta` of a graph module: that what it launches on a device is to be launched at once; absent otherwise."""
+AUTOTUNE: Final = "framejit_autotune"
+"""In the `meta` of a graph module: that of several ways to write a kernel the one is to be taken that measures
+quickest; absent otherwise."""
 
 
 _numbers = itertools.count(1)
+
+
+def asked_of(gm: torch.fx.GraphModule) -> dict[str, object]:
+    """What `optimize` was asked for, as the `meta` of a graph module has it: for graphs that stand for it."""
+    return {name: gm.meta[name] for name in (ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS) if name in gm.meta}
 
 
 def new_graph_id() -> int:

@@ -348,6 +348,8 @@ QUIET: Final = frozenset(
         set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled clear_autocast_cache
         autocast_increment_nesting autocast_decrement_nesting _enter_inference_mode _exit_inference_mode
     """.split()
+    # a loop over what is quiet (`data_loop.py`)
+    + ["while_loop"]
 )
 """Operations that give a result and do nothing else, whatever the numbers."""
 

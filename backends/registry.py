@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse, fuse_from_kept_form, fuse_kept_form
-from framejit.backends.graph_identity import ACTIVATION_MEMORY, LAUNCH_GRAPHS
+from framejit.backends.graph_identity import ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
 from framejit.config import config
@@ -47,7 +47,9 @@ def register_backend(
 
     A backend takes an `fx.GraphModule` and example inputs and returns something to call with the inputs: the contract
     of torch.compile. Use it as `@register_backend`, `@register_backend("name")` or
-    `register_backend("name", function)`.
+    `register_backend("name", function)`; without a name it has the function's. It returns what it was given. Raises
+    InvalidOption for what can't be called, an empty name, and a name of framejit's own backends. A name that was
+    registered before means the new backend from now on.
     """
     if isinstance(backend, str):
         if function is None:
@@ -111,7 +113,8 @@ def can_be_kept(backend: Backend) -> bool:
 
 
 def kept_form(backend: Backend, compiled: Callable[..., Any]) -> str:
-    """What another process finds a compiled graph by. Raises an exception that says why there is nothing."""
+    """The text by which another process finds a compiled graph on the disk. Raises an exception that says why there is
+    none."""
     return fuse_kept_form(compiled) if backend is fuse else ""
 
 
@@ -131,15 +134,17 @@ def from_kept_form(
 def compile_with_backend(
     options: Options, gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], frame_id: int = 0
 ) -> Callable[..., Any]:
-    """What the backend makes of a graph. Raises BackendError where it raises, or makes nothing that can be called, and
-    NeedsKnownSizes where it can't do with symbolic sizes."""
+    """Compile a graph by the backend of these options. Raises BackendError where the backend raises, or returns
+    something that can't be called, and NeedsKnownSizes where it can't do with symbolic sizes."""
     start = perf_counter()
     plain = copied(gm) if not is_built_in(options.backend) and writes_into_inputs(gm) else None
     compile = options.backend
     if options.activation_memory < 1:
         gm.meta[ACTIVATION_MEMORY] = options.activation_memory
-    if options.mode == "reduce-overhead":
+    if options.launches_at_once:
         gm.meta[LAUNCH_GRAPHS] = True
+    if options.autotunes:
+        gm.meta[AUTOTUNE] = True
     if not takes_symbolic_sizes(compile) and is_symbolic(gm):
         from framejit.backends.torch_sizes import compile_symbolic  # imports sympy
 

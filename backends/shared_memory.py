@@ -49,7 +49,7 @@ def for_this_sharing(
 
 
 def copied(gm: fx.GraphModule) -> Callable[..., Any]:
-    """What runs the nodes of a graph that a backend is about to change."""
+    """A function that runs the nodes of a graph as they are now; a backend may change the graph afterwards."""
     graph = fx.Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
     return fx.GraphModule(gm, graph).forward

@@ -39,8 +39,8 @@ _DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
 
 
 def compile_symbolic(backend: Backend, gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
-    """What the backend makes of a graph with symbolic sizes, to be called with the inputs of `gm`. NeedsKnownSizes
-    where that can't be."""
+    """Compile a graph with symbolic sizes by a backend of torch's; what is returned takes the inputs of `gm`. Raises
+    NeedsKnownSizes where torch's symbols can't stand for the sizes."""
     try:
         graph = _TorchGraph(gm, example_inputs)
     except NeedsKnownSizes:

@@ -11,7 +11,6 @@ and from a warm one in the others. Programs whose libraries are not installed ar
 """
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -19,16 +18,14 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 
 import torch
-from measure import at_most, caches_in, figure, verdict, write_json
+from measure import at_most, figure, verdict, write_json
+from processes import PROGRAMS, Failed, command, environment, run
 
-TESTS = pathlib.Path(__file__).parents[1] / "tests"
-PROGRAMS = {path.stem: path for path in sorted((TESTS / "explain" / "programs").glob("*.py"))}
+FILES = {path.stem: path for path in sorted(PROGRAMS.glob("*.py"))}
 MOST = 2.0
-SLOWEST_S = 600
 
 
 @dataclass
@@ -48,30 +45,12 @@ class Round:
         return (self.explain_s - self.compile_s) / self.plain_s
 
 
-class Failed(Exception):
-    """A program did not end as it should."""
-
-
-def seconds(arguments: list[str], environment: dict[str, str]) -> tuple[float, str]:
-    """What a Python process takes, and what it prints."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=SLOWEST_S
-    )
-    took = time.perf_counter() - start
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Failed(lines[-1][:200] if lines else f"exit code {done.returncode}")
-    return took, done.stdout
-
-
 def measured(program: pathlib.Path, rewrites: str, folder: str) -> Round:
-    paths = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
-    environment = os.environ | caches_in(folder) | {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
+    found = environment(folder)
     report = pathlib.Path(folder) / "report.json"
-    plain_s, plain = seconds([str(program)], environment)
-    explain_s, explained = seconds(
-        ["-m", "framejit", "explain", "--rewrites", rewrites, "--json", str(report), str(program)], environment
+    (plain_s, _), plain = run([str(program)], found)
+    (explain_s, _), explained = run(
+        ["-m", "framejit", "explain", "--rewrites", rewrites, "--json", str(report), str(program)], found
     )
     if plain != explained:
         raise Failed("explained, it prints something else")
@@ -84,18 +63,9 @@ def measured(program: pathlib.Path, rewrites: str, folder: str) -> Round:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", type=lambda text: text.split(","), default=list(PROGRAMS), metavar="NAMES",
-        help=f"of {', '.join(PROGRAMS)}",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = command(__doc__, FILES)
     parser.add_argument("--rewrites", choices=("quick", "all"), default="quick")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures, unrounded")
     options = parser.parse_args()
-    unknown = sorted(set(options.only) - set(PROGRAMS))
-    if unknown:
-        parser.error(f"{', '.join(unknown)}: there are {', '.join(PROGRAMS)}")
     about = {
         "torch": torch.__version__, "python": platform.python_version(), "cores": os.cpu_count(),
         "rewrites": options.rewrites, "rounds": options.rounds,
@@ -107,7 +77,7 @@ def main() -> int:
         try:
             with tempfile.TemporaryDirectory(prefix="benchmark-caches-", ignore_cleanup_errors=True) as folder:
                 rounds = sorted(
-                    (measured(PROGRAMS[name], options.rewrites, folder) for _ in range(options.rounds)),
+                    (measured(FILES[name], options.rewrites, folder) for _ in range(options.rounds)),
                     key=lambda taken: taken.of_plain,
                 )
         except (Failed, subprocess.TimeoutExpired) as e:

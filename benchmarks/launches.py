@@ -1,6 +1,7 @@
-"""Launch-bound inference on a GPU: eager, framejit, mode="reduce-overhead" of both compilers, in turns in one run.
+"""Launch-bound inference on a GPU: eager, framejit, mode="reduce-overhead" of both compilers, and
+framejit's "max-autotune", in turns in one run.
 
-    python benchmarks/launches.py [--only decode,bert] [--impls eager,ours,ours-ro,compile-ro] [--kernels] [--json FILE]
+    python benchmarks/launches.py [--only decode,bert] [--impls eager,ours,ours-ro,ours-max] [--kernels] [--json FILE]
 
 `--kernels` says what the device does in a call. `decode` is one token of a Llama of 1.1 billion parameters with a
 static cache of 1024, batch 1; the models are those of models.py. `us` is microseconds a call, with half the range of
@@ -33,7 +34,8 @@ from measure import (
 )
 from workloads import Setting, of_kind
 
-IMPLEMENTATIONS = ("eager", "ours", "ours-ro", "compile-ro")
+IMPLEMENTATIONS = ("eager", "ours", "ours-ro", "ours-max", "compile-ro")
+MODES_OF_OURS = {"ours": "default", "ours-ro": "reduce-overhead", "ours-max": "max-autotune"}
 MODELS = ("bert", "gpt2", "llama", "resnet50", "vit")
 WANTED = 1.25
 POSITION, CACHE, VOCABULARY = 500, 1024, 32000
@@ -90,7 +92,7 @@ def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(fn, mode="reduce-overhead")
     import framejit
 
-    return framejit.optimize(fn, mode="reduce-overhead" if name == "ours-ro" else "default")
+    return framejit.optimize(fn, mode=MODES_OF_OURS[name])
 
 
 def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:

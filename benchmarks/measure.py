@@ -53,11 +53,11 @@ def command(description: str | None, names: Iterable[str], rounds: int = 7) -> a
     )
     parser.add_argument("--size", choices=SIZES, help="by default large on GPUs, small on CPUs")
     parser.add_argument(
-        "--only", type=_choice(names), default=list(names), metavar="NAMES",
+        "--only", type=choice(names), default=list(names), metavar="NAMES",
         help=f"comma-separated, of {', '.join(names)}",
     )
     parser.add_argument(
-        "--impls", type=_choice(IMPLEMENTATIONS), default=list(IMPLEMENTATIONS), metavar="NAMES",
+        "--impls", type=choice(IMPLEMENTATIONS), default=list(IMPLEMENTATIONS), metavar="NAMES",
         help=f"of {','.join(IMPLEMENTATIONS)}",
     )
     parser.add_argument("--backend", default="fuse", help="framejit's backend (default: fuse)")
@@ -68,7 +68,8 @@ def command(description: str | None, names: Iterable[str], rounds: int = 7) -> a
     return parser
 
 
-def _choice(names: Iterable[str]) -> Callable[[str], list[str]]:
+def choice(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What reads names of these, with commas between them, from a command line."""
     known = list(names)
 
     def parse(text: str) -> list[str]:

@@ -17,7 +17,7 @@ import ctypes
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -167,35 +167,17 @@ def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
     """Tiles by what is said of them; the first is the default."""
     from framejit.backends.fuse.triton.tiles.block_limits import GpuLimits
     from framejit.backends.fuse.triton.tiles.blocks import candidates
-    from framejit.backends.fuse.triton.tiles.product_blocks import product_loops, product_tile
+    from framejit.backends.fuse.triton.tiles.product_blocks import product_loops, product_shapes, product_tile
 
     limits = GpuLimits.of_device(torch.cuda.current_device())
     first = next(iter(candidates(kernel, limits)))
     found = {str(first): first}
     loops = product_loops(kernel)
     if tune and loops is not None:
-        for shape in configurations(loops):
+        for shape in product_shapes(loops):
             tile = product_tile(kernel, loops, *shape)
             found.setdefault(str(tile), tile)
     return found
-
-
-def configurations(loops: Any) -> Iterator[tuple[int, int, int, int, int]]:
-    """(columns, inner, warps, stages, parts) worth trying."""
-    rows = 1 << max(0, max((var.size for var in loops.rows), default=1) - 1).bit_length()
-    for columns, inner, warps, stages in product((1, 2, 4, 8), (256, 512, 1024, 2048, 4096), (2, 4, 8), (1, 3)):
-        each = columns * inner * rows * loops.matrices // (32 * warps)
-        if rows <= 8 and (8 if loops.matrices * rows == 1 else 16) <= each <= (64 if rows == 1 else 128):
-            if stages == 1 or (columns, warps) in ((2, 4), (4, 4), (4, 8)):
-                yield columns, inner, warps, stages, 0
-    for columns, inner, warps, stages in product((16, 32, 64), (64, 128, 256, 512), (4, 8), (3, 5)):
-        held = stages * inner * (columns * loops.matrices + max(8, rows)) * loops.itemsize
-        if not loops.is_narrow or inner < 16 * warps or not 20 << 10 <= held <= 110 << 10:
-            continue
-        if rows > 1 or (columns, warps) == (16, 4):
-            yield columns, inner, warps, stages, warps
-            if columns == 64 or warps == 4 and stages == 5:
-                yield columns, inner, warps, stages, 1
 
 
 class Launcher:

@@ -12,24 +12,22 @@ installed are left out, with the reason.
 """
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import platform
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 
 import torch
-from measure import at_most, caches_in, figure, verdict, write_json
+from measure import at_most, figure, verdict, write_json
+from processes import PROGRAMS as EXPLAINED
+from processes import Failed, Times, command, environment, run
 
 HERE = pathlib.Path(__file__).parent
-TESTS = HERE.parent / "tests"
-FILES = sorted([*(TESTS / "explain" / "programs").glob("*.py"), *(HERE / "programs").glob("*.py")])
+FILES = sorted([*EXPLAINED.glob("*.py"), *(HERE / "programs").glob("*.py")])
 CHILD = {"OMP_NUM_THREADS": "1"}
 """Threads of OpenMP that wait for work count as processor time."""
 EXAMPLES = ("simple_timeit", "compare")
@@ -37,39 +35,16 @@ PROGRAMS = {path.stem: [str(path)] for path in FILES} | {
     name: ["-m", f"torch.utils.benchmark.examples.{name}"] for name in EXAMPLES
 }
 MOST_FIRST, MOST_SECOND = 1.1, 1.0
-SLOWEST_S = 600
-Times = tuple[float, float]
-"""Wall time and processor time, in seconds."""
-
-
-class Failed(Exception):
-    """A program did not end as it should."""
-
-
-def seconds(arguments: list[str], environment: dict[str, str]) -> tuple[Times, str]:
-    """What a Python process takes, and what it prints."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=SLOWEST_S
-    )
-    wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Failed(lines[-1][:200] if lines else f"exit code {done.returncode}")
-    return (wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), done.stdout
 
 
 def one_round(name: str) -> dict[str, Times]:
     """The three sides of a program, with caches of their own."""
-    paths = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory(prefix="benchmark-caches-", ignore_cleanup_errors=True) as folder:
-        environment = os.environ | CHILD | caches_in(folder) | {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
+        found = environment(folder) | CHILD
         framejit = ["-m", "framejit", "run"]
-        plain, said = seconds(PROGRAMS[name], environment)
-        first, said_first = seconds([*framejit, *PROGRAMS[name]], environment)
-        second, said_second = seconds([*framejit, *PROGRAMS[name]], environment)
+        plain, said = run(PROGRAMS[name], found)
+        first, said_first = run([*framejit, *PROGRAMS[name]], found)
+        second, said_second = run([*framejit, *PROGRAMS[name]], found)
     if name not in EXAMPLES and not said == said_first == said_second:
         raise Failed("run by framejit, it prints something else")
     return {"plain": plain, "first": first, "second": second}
@@ -80,17 +55,7 @@ def median(rounds: list[dict[str, Times]], side: str, kind: int, of: str | None 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", type=lambda text: text.split(","), default=list(PROGRAMS), metavar="NAMES",
-        help=f"of {', '.join(PROGRAMS)}",
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures, unrounded")
-    options = parser.parse_args()
-    unknown = sorted(set(options.only) - set(PROGRAMS))
-    if unknown:
-        parser.error(f"{', '.join(unknown)}: there are {', '.join(PROGRAMS)}")
+    options = command(__doc__, PROGRAMS).parse_args()
     about = {
         "torch": torch.__version__, "python": platform.python_version(), "cores": os.cpu_count(),
         "rounds": options.rounds,

@@ -13,7 +13,7 @@ from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
 from framejit.coverage import measure_coverage
-from framejit.dispatchers import drop_entries, make_dispatcher
+from framejit.dispatchers import drop_entries, make_dispatcher, settle_background
 from framejit.errors import InvalidTarget
 from framejit.events import Status, hub
 from framejit.events.ledger import ledger
@@ -21,6 +21,7 @@ from framejit.events.log import log_writer, split_names
 from framejit.optimized_module import OptimizedModule, optimize_module, original_of
 from framejit.options import DEFAULTS, Choices, Options, check_names, make_options
 from framejit.originals import function_behind
+from framejit.payback import measure_payback
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,7 +49,10 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
         mode: one of torch.compile's names. `"default"`; `"reduce-overhead"`: what a graph for inference launches on an
             NVIDIA GPU is captured as a CUDA graph after a few calls, and launched at once. Inputs are read where they
             are and outputs are fresh tensors, as without. `status()` names the graphs that can't be captured, which run
-            as by default. Other names are refused with `errors.InvalidOption`.
+            as by default. `"max-autotune"`: besides, of the ways to write a kernel for a GPU the one is taken that
+            measures quickest there, when it is compiled; the disk keeps which. `"max-autotune-no-cudagraphs"`: only
+            that. For CPUs, and for sizes that are left open, there is one way to write a kernel. Other names are
+            refused with `errors.InvalidOption`.
         options: `{"activation_memory": share}`, for training: of the bytes that are kept for the backward without it,
             about how many may be, from 0 to 1 (the default). The rest is computed again, products too, part by part
             as the backward comes to it. Inputs and parameters that this takes may not be written into before the
@@ -60,7 +64,21 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
             norms into the weights before them. Writing into a weight, or replacing it, has the function compiled
             anew; writes through `weight.data` are not seen, nor those of numpy views and kernels that do not count
             them. Graphs that need gradients are compiled as without. By default `config.freeze`.
+        background: compile beside the program: calls run as plain Python until the compiled code stands, which a copy
+            of the process works on, from the call that it is for. What such a copy can't do is compiled in the call,
+            as without, and an event and `status()` say why: what can't be kept on the disk (`freeze=True`, other
+            backends than framejit's own, `mode="reduce-overhead"`, among others), errors under `fullgraph=True`, and
+            all of it once CUDA is in use. By default `config.background`.
         disable: return `fn` unchanged.
+
+    Tensors of all shapes, dtypes and devices may come; what a graph can't take of them breaks it.
+
+    Raises `errors.InvalidTarget` for a class and for what can't be called, `errors.InvalidOption` for a value that an
+    option does not take, `errors.UnknownBackend` for a name that no backend has, `errors.BackendError` for an installed
+    backend that can't be loaded, and TypeError for another keyword. Calls raise what plain Python raises. Under
+    `fullgraph=True` a call that has to be compiled and can't be raises `errors.GraphBreakError`,
+    `errors.RecompileLimit`, `errors.BackendError` or `errors.InternalError`; otherwise plain Python runs, and a warning
+    or an event says why.
     """
     check_names(asked)
     chosen = functools.partial(make_options, **asked)
@@ -137,7 +155,8 @@ def disable(fn: F, /) -> F: ...
 @overload
 def disable(fn: None = None, /) -> Callable[[F], F]: ...
 def disable(fn: F | None = None, /) -> Any:
-    """Decorator: `fn` is never captured. Where compiled code calls it, the graph breaks and `fn` runs as it is."""
+    """Decorator: `fn` is never captured. Where compiled code calls it, the graph breaks and `fn` runs as it is.
+    Raises InvalidTarget for what is no Python function or method."""
     if fn is None:
         return disable
     function = _python_function(fn, "disable")
@@ -147,14 +166,15 @@ def disable(fn: F | None = None, /) -> Any:
 
 
 def assume_constant(fn: F) -> F:
-    """Decorator: what `fn` returns while it is captured may be taken as constant for the same arguments."""
+    """Decorator: what `fn` returns while it is captured may be taken as constant for the same arguments. Raises
+    InvalidTarget for what is no Python function or method."""
     _python_function(fn, "assume_constant")._framejit_constant = True  # type: ignore[attr-defined]
     return fn
 
 
 def allow_in_graph(fn: F) -> F:
     """Decorator: `fn` becomes one node of the graph instead of being looked into. It must depend on its arguments
-    alone."""
+    alone. Raises InvalidTarget for what is no Python function or method."""
     _python_function(fn, "allow_in_graph")._framejit_allow_in_graph = True  # type: ignore[attr-defined]
     return fn
 
@@ -177,18 +197,22 @@ def reset() -> None:
 
 
 def status() -> Status:
-    """What became of every function seen: `print(framejit.status())` shows a table, `.functions` has the records."""
+    """All functions that framejit has met in this process, and what became of each: `print(framejit.status())` shows a
+    table, `.functions` has the records."""
+    settle_background()
     records = ledger.records()
     measure_coverage(records)
+    measure_payback(records)
     return Status(tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained(), ledger.launched())
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:
     """Choose what is written to stderr, or to `stream`; nothing by default.
 
-    guards, recompiles, graph_breaks, bytecode, graph, fusion, training, output_code, perf, cache, verify, status, or
-    all; `+name` is more, `-name` one line for each event; `file=FILE` appends to a file, `json` writes JSON lines,
-    `help` says all this. The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS.
+    guards, recompiles, graph_breaks, bytecode, graph, fusion, training, output_code, perf, cache, background, verify,
+    status, or all; `+name` is more, `-name` one line for each event; `file=FILE` appends to a file, `json` writes JSON
+    lines, `help` says all this. The names may be given one by one or separated by commas, as in FRAMEJIT_LOGS. Raises
+    InvalidOption for a name that there is not, and for a file that can't be written.
     """
     log_writer.set(split_names(names), stream, status)
 

@@ -70,6 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
             config.compile_after = options.compile_after
         elif "FRAMEJIT_COMPILE_AFTER" not in os.environ:
             config.compile_after = COMPILE_AFTER_S
+        config.background |= options.background
     config.min_graph_size = options.min_graph_size
     config.freeze |= options.freeze
     try:
@@ -124,6 +125,9 @@ def parser() -> argparse.ArgumentParser:
                     f"config.compile_after where FRAMEJIT_COMPILE_AFTER sets it, else {COMPILE_AFTER_S})"
                 )
             )
+            command.add_argument("--background", action="store_true", help=(
+                "compile beside the script, whose calls run as plain Python meanwhile (see optimize(background=True))"
+            ))
         if name == "explain":
             wanted = (
                 "of the script's own code, for a quarter of its run time (quick), or of libraries too, however long it "

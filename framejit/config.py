@@ -39,11 +39,16 @@ class Config:
     """A function that nobody named, met under `framejit run`, `status` or `explain`, is compiled at the first call that
     comes so many seconds after its first one. `framejit run` sets 0.5: what a program does once, or for a moment, takes
     longer to compile."""
+    background: bool = False
+    """Compile beside the program, whose calls run as plain Python meanwhile, where `optimize` was not told."""
+    background_seconds: int = 600
+    """How long that may take for one frame, in seconds; with 0 as long as it takes. What takes longer stays plain
+    Python."""
     min_graph_size: int = 0
     """Graphs of fewer operations run with torch's own kernels, whatever the backend."""
     branch_operations: int = 16
     """An `if` on data is in the graph, both branches of it, if these have so few operations together, and nobody can
-    tell; with 0 the graph breaks at each."""
+    tell; a loop that data end is, if a turn has at most eight times as many. With 0 the graph breaks at each."""
     max_inline_depth: int = 64
     """How many nested calls are captured into one graph."""
     debug: bool = False

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from framejit import _native
 from framejit._native import Dispatcher, EntryCache
+from framejit.background.imports_ahead import are_imported
 from framejit.config import config
 from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
@@ -53,7 +54,10 @@ def entry_caches() -> list[EntryCache]:
 
 
 def drop_entries() -> None:
-    """Forget all compiled code; it is compiled anew when next called."""
+    """Forget all compiled code, and end what is being compiled beside the program; it is compiled anew when next
+    called."""
+    if "framejit.background.compiling" in sys.modules:
+        _background().forget()
     for dispatcher in live_dispatchers():
         dispatcher.clear()
     _native.reset_all_codes()
@@ -72,9 +76,14 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
         with signals:  # or modules would stay half imported
             if type(owner) is not Dispatcher and _computes_nothing(owner, fn, flat_args):
                 return None
+            if owner.options.background and not are_imported():
+                return None
             found = kept_entry(owner, fn, flat_args)
             if found is None and not owner.skip and _is_left_for_now(owner, fn):
                 return None
+            if found is None and not owner.skip and owner.options.background:
+                if _background().leaves_to_python(owner, fn, flat_args, _captured):
+                    return None
             capture = None if found is not None or owner.skip else compiler()
     except BaseException as e:
         if e is not signals.raised and handlers_part(e) is None or not hasattr(fn, "_framejit_resume"):
@@ -136,7 +145,31 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
     from framejit.capture import kept_entry  # no part of `import framejit`
 
     parts = kept_entry.Compiler(on_miss, watch_frames, lambda: compiler().KeptFailure)
-    return kept_entry.kept_entry(owner, fn, flat_args, parts)
+    if not owner.options.background:
+        return kept_entry.kept_entry(owner, fn, flat_args, parts)
+    background = _background()
+    background.settle()
+    is_news = background.was_made_for(owner)
+    found = kept_entry.kept_entry(owner, fn, flat_args, parts, is_news)
+    if found is not None and is_news:
+        background.fits(owner)
+    return found
+
+
+def _background() -> ModuleType:
+    from framejit.background import compiling  # no part of `import framejit`
+
+    return compiling
+
+
+def settle_background() -> None:
+    """Take in what was compiled beside the program by now."""
+    if "framejit.background.compiling" in sys.modules:
+        _background().settle()
+
+
+def _captured(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
+    return compiler().on_miss(owner, fn, flat_args)
 
 
 @functools.cache

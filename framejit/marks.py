@@ -46,7 +46,8 @@ def _checked_dim(tensor: torch.Tensor, dim: Any) -> int:
 
 
 def graph_break() -> None:
-    """Ends the graph here when the caller is compiled. Does nothing else."""
+    """Ends the graph here when the caller is compiled: what comes next is a graph of its own. Does nothing else. Under
+    `fullgraph=True` the call of the optimized function raises GraphBreakError."""
 
 
 def is_compiling() -> bool:

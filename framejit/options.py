@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from framejit.backends.registry import Backend
 
 
-MODES: Final = ("default", "reduce-overhead")
+MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """What `mode` may be; torch.compile has the same names."""
 
 
@@ -40,6 +40,17 @@ class Options:
     freeze: bool = False
     activation_memory: float = 1.0
     mode: str = "default"
+    background: bool = False
+
+    @property
+    def launches_at_once(self) -> bool:
+        """Whether what a graph launches on a device is to be launched at once."""
+        return self.mode in ("reduce-overhead", "max-autotune")
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether of several ways to write a kernel the one is to be taken that measures quickest."""
+        return self.mode.startswith("max-autotune")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Options:
         return self  # a copied model is compiled by the same backend, not by a copy of it
@@ -67,11 +78,12 @@ class Choices(TypedDict, total=False):
     options: dict[str, Any] | None
     verify: bool | float | None
     freeze: bool | None
+    background: bool | None
 
 
 DEFAULTS: Choices = {
     "backend": None, "fullgraph": False, "dynamic": None, "mode": None, "options": None, "verify": None,
-    "freeze": None,
+    "freeze": None, "background": None,
 }
 
 
@@ -97,6 +109,9 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
         raise InvalidOption(f"fullgraph must be True or False, not {chosen['fullgraph']!r}")
     if not isinstance(freeze, (bool, type(None))):
         raise InvalidOption(f"freeze must be True, False or None, not {freeze!r}")
+    background = chosen["background"]
+    if not isinstance(background, (bool, type(None))):
+        raise InvalidOption(f"background must be True, False or None, not {background!r}")
     if verify is None:
         verify = config.verify
     if not isinstance(verify, (bool, int, float)) or not 0 <= verify <= 1:
@@ -111,12 +126,12 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
         )
     if activation_memory < 1 and function is not fuse:
         warn(f"activation_memory: the backend {backend_name!r} knows no such option, so that it changes nothing", place)
-    if mode == "reduce-overhead" and function is not fuse:
+    if mode != "default" and function is not fuse:
         warn(f"mode={mode!r}: the backend {backend_name!r} knows no modes, so that it changes nothing", place)
     freeze = config.freeze if freeze is None else freeze
     return Options(
         function, backend_name, chosen["fullgraph"], chosen["dynamic"], name, file, line, float(verify), freeze,
-        activation_memory, mode,
+        activation_memory, mode, config.background if background is None else background,
     )
 
 

@@ -140,7 +140,8 @@ def lower(guards: Sequence[Guard]) -> native.GuardTree:
 
 
 def described(guards: Sequence[Guard]) -> tuple[list[Any], int]:
-    """What `GuardTree` takes for `guards`."""
+    """The arguments of `GuardTree`: the nodes of the tree for `guards`, and how many values guards compare with each
+    other."""
     lowering = _Lowering()
     seen: set[Any] = set()
     for guard_id, guard in enumerate(guards):

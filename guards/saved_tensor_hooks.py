@@ -10,7 +10,8 @@ from torch import _C
 
 @contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
-    """What autograd saves in the block, of fakes or of tensors made for a trial, is shown to no hook."""
+    """Keeps hooks for saved tensors from seeing what autograd saves in the block, of fakes or of tensors made for a
+    trial."""
     before = _C._autograd._saved_tensors_hooks_set_tracing(True)
     try:
         yield

@@ -67,15 +67,15 @@ def size_text(program: Program, names: Sequence[str]) -> str:
 
 
 def sizes_read(program: Program) -> list[SizeRead]:
-    """What the program reads, each once, in the order of its text."""
+    """The sizes and strides that the program reads, each once, in the order of its text."""
     found: dict[SizeRead, None] = {}
     _collect(_parse(program), found)
     return list(found)
 
 
 def native_sizes(slots: tuple[int, ...], program: Program) -> tuple[tuple[int, ...], Program]:
-    """What the native check takes: the slot of an int is given as its complement, and the int is read as the size of
-    dimension 0."""
+    """Slots and program as the native check takes them: the slot of an int is given as its complement, and the int is
+    read as the size of dimension 0."""
     code = list(program)
     numbers: set[int] = set()
     position = 0

@@ -411,7 +411,8 @@ _mro, _names = (vars(type)[name].__get__ for name in ("__mro__", "__dict__"))
 
 
 def static_lookup(cls: type, attr: str, default: Any = ABSENT) -> Any:
-    """What the MRO of `cls` holds under `attr`, no descriptor applied; AttributeError or `default` without one."""
+    """The attribute that `cls` or a base of it holds under `attr`, no descriptor applied; without one `default`, or an
+    AttributeError where none is given."""
     for klass in _mro(cls):
         if attr in (names := _names(klass)):
             found = names[attr]
@@ -429,7 +430,7 @@ def static_lookup(cls: type, attr: str, default: Any = ABSENT) -> Any:
 
 @contextlib.contextmanager
 def lookups_told_to(told: LookedUp) -> Iterator[None]:
-    """What this thread looks up in classes is told of, for the duration of the block."""
+    """Calls `told` with class, name and finding of each look-up in a class that this thread makes in the block."""
     before = _listening.told
     _listening.told = told
     try:

@@ -23,7 +23,8 @@ def _starred(dims: Iterable[int], free: int) -> list[str]:
 
 
 def describe_tensor(payload: Any) -> str:
-    """What C_TENSOR expects, dimensions that may be any as `*`: `float32[*, 64] on cpu, strides (64, 1)`."""
+    """The tensor that a C_TENSOR guard expects, in words; sizes that may be any as `*`: `float32[*, 64] on cpu,
+    strides (64, 1)`."""
     t, free_sizes, free_strides = split_tensor_payload(payload)
     if not hasattr(t, "stride"):
         return short(t)

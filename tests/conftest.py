@@ -106,6 +106,10 @@ def _own_cache() -> tempfile.TemporaryDirectory[str] | None:
     return folder
 
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Of this process, whose tests that want more say so, and of those it starts: threads that wait for a busy machine take
+longer than all the work."""
+
 CACHE = _own_cache()  # now: a room's own conftest may import framejit before pytest is configured
 
 

@@ -1,13 +1,14 @@
-"""Programs that run as `python ...` does, but in a fork of a process that has imported torch, since that import takes
-longer than most programs.
+"""Programs that run as `python ...` does, but in a fork of a process that has imported torch, and what else it is to
+have, since that import takes longer than most programs.
 
-`run` stands for `subprocess.run`. What tests importing itself, options of Python's, several processes at once, or what
-a library reads from the environment before torch is there needs a process of its own.
+`run` stands for `subprocess.run`. What tests importing itself, options of Python's, or what a library reads from the
+environment before torch is there needs a process of its own.
 """
 from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -33,35 +34,48 @@ AT_START = (
 # ---- in the tests --------------------------------------------------------------------------------------------------
 
 
-def run(
-    arguments: list[Any], *, cwd: os.PathLike[str] | str | None = None, env: dict[str, str] | None = None,
-    timeout: float, errors: str = "strict", together: bool = False
-) -> subprocess.CompletedProcess[str]:
+def run(arguments: list[Any], **how: Any) -> subprocess.CompletedProcess[str]:
     """What became of `python arguments...`: a script, `-c text` or `-m module`, with what follows it, and options `-W`
-    before. `together`: what it writes to standard error stands among its standard output."""
+    before. What `run_at_once` takes, it takes too."""
+    done, = run_at_once(1, arguments, **how)
+    return done
+
+
+def run_at_once(
+    times: int, arguments: list[Any], *, cwd: os.PathLike[str] | str | None = None, env: dict[str, str] | None = None,
+    timeout: float, errors: str = "strict", together: bool = False, having: tuple[str, ...] = ()
+) -> list[subprocess.CompletedProcess[str]]:
+    """What became of so many processes of one program that ran beside each other. `together`: what it writes to
+    standard error stands among its standard output. `having`: modules that are imported as it begins."""
     command, environment = list(map(str, arguments)), dict(os.environ if env is None else env)
     assert not command[0].startswith("-") or command[0] in ("-c", "-m", "-W"), (
         "other options of Python need a process of its own"
     )
-    server = _server({name: environment[name] for name in AT_START if name in environment})
+    server = _server({name: environment[name] for name in AT_START if name in environment}, having)
     with tempfile.TemporaryDirectory() as folder:
-        files = [str(pathlib.Path(folder, name)) for name in ("stdout", "stdout" if together else "stderr")]
-        status = server.ask(
+        files = [
+            [str(pathlib.Path(folder, f"{name}{i}")) for name in ("stdout", "stdout" if together else "stderr")]
+            for i in range(times)
+        ]
+        statuses = server.ask(
             {"arguments": command, "cwd": os.fspath(cwd or os.getcwd()), "environment": environment, "files": files},
             timeout,
         )
-        stdout, stderr = (pathlib.Path(file).read_text(errors=errors) for file in files)
+        texts = [[pathlib.Path(file).read_text(errors=errors) for file in pair] for pair in files]
     if together:
-        stderr = ""
-    if status is None:
-        raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
-    return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), stdout, stderr)
+        texts = [[stdout, ""] for stdout, _ in texts]
+    if statuses is None:
+        raise subprocess.TimeoutExpired(command, timeout, *map("".join, zip(*texts)))
+    return [
+        subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), *written)
+        for status, written in zip(statuses, texts)
+    ]
 
 
 class _Server:
     """A process that has torch, and forks for each program."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], having: tuple[str, ...]) -> None:
         self.channel, theirs = socket.socketpair()
         inherited = {
             name: value
@@ -70,21 +84,22 @@ class _Server:
         }
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, env={**inherited, **environment},
+                [sys.executable, __file__, str(theirs.fileno()), *having], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**inherited, **environment},
             )
         self.replies = self.channel.makefile("r")
         atexit.register(self.close)
 
-    def ask(self, request: dict[str, Any], timeout: float) -> int | None:
-        """The program's status; None where it did not end in time."""
+    def ask(self, request: dict[str, Any], timeout: float) -> list[int] | None:
+        """The status of each process of the program; None where one did not end in time."""
         self.channel.sendall(json.dumps(request).encode() + b"\n")
-        pid = int(self.replies.readline())
+        pids = json.loads(self.replies.readline())
         ready, _, _ = select.select([self.channel], [], [], timeout)
         if not ready:
-            os.kill(pid, signal.SIGKILL)
-        status = int(self.replies.readline())
-        return status if ready else None
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        statuses = json.loads(self.replies.readline())
+        return statuses if ready else None
 
     def close(self) -> None:
         self.replies.close()
@@ -93,13 +108,13 @@ class _Server:
         self.process.wait()
 
 
-_servers: dict[tuple[tuple[str, str], ...], _Server] = {}
+_servers: dict[tuple[object, ...], _Server] = {}
 
 
-def _server(environment: dict[str, str]) -> _Server:
-    key = tuple(environment.items())
+def _server(environment: dict[str, str], having: tuple[str, ...]) -> _Server:
+    key = *environment.items(), *having
     if key not in _servers:
-        _servers[key] = _Server(environment)
+        _servers[key] = _Server(environment, having)
     return _servers[key]
 
 
@@ -112,12 +127,16 @@ def _serve(channel: socket.socket, requests: IO[str]) -> dict[str, Any]:
         request = json.loads(line)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of threads that numpy's library started: they do nothing here
-            pid = os.fork()
-        if pid == 0:
-            return request
-        channel.sendall(f"{pid}\n".encode())
-        _, status = os.waitpid(pid, 0)
-        channel.sendall(f"{status}\n".encode())
+            pids = []
+            for files in request["files"]:
+                pids.append(os.fork())
+                if pids[-1] == 0:
+                    return {**request, "files": files}
+        channel.sendall(json.dumps(pids).encode() + b"\n")
+        # all have ended before any number is free for another process
+        for pid in pids:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        channel.sendall(json.dumps([os.waitpid(pid, 0)[1] for pid in pids]).encode() + b"\n")
     os._exit(0)
 
 
@@ -164,7 +183,8 @@ def _become(request: dict[str, Any], paths: list[str]) -> Callable[[], Any]:
 def _main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     paths = sys.path[1:]  # without the folder of this file
-    import torch  # noqa: F401
+    for name in ("torch", *sys.argv[2:]):
+        importlib.import_module(name)
 
     # what children collect is their own; to look through all of torch at their end took longer than they do
     gc.freeze()

@@ -11,7 +11,7 @@ import torch
 
 from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
-from framejit.backends.fuse.account.compiled_graph import SIZES, CompiledGraph, recall, remember
+from framejit.backends.fuse.account.compiled_graph import PART, SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import kept_plan
@@ -27,6 +27,7 @@ from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.launches.recorder import Recorder
+from framejit.backends.fuse.loops import GraphInParts, has_loops, why_whole
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
@@ -36,7 +37,7 @@ from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.training import compile_differentiable
-from framejit.backends.graph_identity import LAUNCH_GRAPHS, identity
+from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.imports_under_way import met_half_a_module
@@ -53,7 +54,7 @@ Weights = dict[int, tuple[torch.Tensor, FrozenWeight]]
 """The frozen weights among a graph's inputs, by position, and what goes with each."""
 
 LAUNCHED_SAMPLES: Final = 5
-"""The same of a plan that becomes a launch graph."""
+"""Calls of a plan that becomes a launch graph, and of eager, that are measured before the quicker one is chosen."""
 MOST_LAUNCHED: Final = 64
 """Combinations of sizes of a variant that become launch graphs."""
 
@@ -78,6 +79,9 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     of_data = with_data_sizes(gm.graph.nodes)
     if of_data is not None:
         return _left_to_aten(gm, f"data decides the sizes of {of_data.name}")
+    if has_loops(gm):
+        whole = why_whole(gm)
+        return _left_to_aten(gm, whole) if whole else GraphInParts(gm, fuse_graph)
     if has_symbols(gm):
         opaque = next((node.target for node in gm.graph.nodes if isinstance(node.target, OpaqueCall)), None)
         if opaque is not None:  # whose function must not run before the graph does
@@ -114,10 +118,14 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
     """A graph that framejit captured is named after its number there; others are counted."""
     number = identity(gm)
     if number is None:
-        return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm))
-    sizes = gm.meta.get(SIZES)
+        return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm), autotune=AUTOTUNE in gm.meta)
+    sizes, part = gm.meta.get(SIZES), gm.meta.get(PART)
     return CompiledGraph(
-        f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else ""), weakref.ref(gm), number
+        f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else "")
+        + (f"_part_{part}" if part is not None else ""),
+        weakref.ref(gm),
+        number,
+        AUTOTUNE in gm.meta,
     )
 
 
@@ -158,7 +166,7 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
             _tell_launches(graph)("plain", "gradients are wanted of it")
         return compile_differentiable(gm, example_inputs, graph)
     weights = frozen_weights(recorded, gm, example_inputs)
-    key = key_for(recorded, text, tracked, _tensors(weights))
+    key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune)
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
         record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
@@ -254,7 +262,7 @@ def _variant(
     """What is to run for symbolic sizes, how its kernels are launched, and the conditions under which it is right."""
     recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
     weights = frozen_weights(recorded, gm, example_inputs)
-    key = key_for(recorded, text, tracked, _tensors(weights), sizes)
+    key = key_for(recorded, text, tracked, _tensors(weights), sizes, graph.autotune)
     if key is not None and not gm.meta.get(LAUNCH_GRAPHS):
         graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     found, kept = find_variant(key, graph) if key is not None else (None, [])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall, remember
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_unfused
+from framejit.backends.fuse.account.telling import tell_found, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import read_kept
 from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
@@ -19,15 +19,21 @@ from framejit.backends.fuse.selecting import plainly, selector, total
 from framejit.backends.fuse.sizes.by_size import BySize
 
 _LEFT_TO_ATEN: Final = "left to ATen"
+_TRAINING: Final = "training"
 
 
 def kept_form(compiled: Callable[..., Any]) -> str:
     """The text by which another process finds a compiled graph (`from_kept_form`). Raises NotCacheable for a graph that
     has none."""
+    from framejit.backends.fuse.training.differentiable import Differentiable  # processes that find graphs need neither
+    from framejit.backends.fuse.training.kept_training import keep_training
+
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     if isinstance(by_size, BySize):
         return _of_sizes(by_size)
     graph = recall(compiled)
+    if isinstance(compiled, Differentiable):
+        return json.dumps({_TRAINING: keep_training(compiled)})
     if not isinstance(compiled, _native.Selector) and (graph is None or graph.left_to_aten):
         return json.dumps({_LEFT_TO_ATEN: "" if graph is None else graph.reason})
     if graph is None or graph.kept is None:
@@ -51,8 +57,13 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
 
     Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
     """
+    said = json.loads(written)
+    if _TRAINING in said:
+        from framejit.backends.fuse.training.kept_training import find_training  # for those who train
+
+        return find_training(str(said[_TRAINING]), module, graph_id, give_up)
     graph = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
-    reason = json.loads(written).get(_LEFT_TO_ATEN)
+    reason = said.get(_LEFT_TO_ATEN)
     if reason is not None:
         return _as_aten(module, graph, str(reason))
     kept = read_kept(written)
@@ -64,9 +75,7 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
         raise NotCacheable("its plan is not in the cache, or not for this process")
     remember(module, graph)
     record = found.record
-    tell_fused(graph, record.before_fusion, record.after_fusion)
-    graph.externs = [*record.externs]
-    tell_kernels(graph, record.kernels)
+    tell_found(graph, record)
     run = plainly(found.plan) if record.plain else found.plan
     graph.run = selector(run, module.forward, record.pure, record.cuda, graph, total(record))
     return graph.run

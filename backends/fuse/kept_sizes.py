@@ -9,7 +9,7 @@ from typing import Any
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, remember
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
+from framejit.backends.fuse.account.telling import tell_found
 from framejit.backends.fuse.cache.kept_plan import KeptPlan
 from framejit.backends.fuse.cache.plan_cache import find_variant
 from framejit.backends.fuse.cache.plan_key import NotCacheable, SymbolicSizes
@@ -60,9 +60,7 @@ class KeptSizes(BySize):
             return None
         record = found.record
         remember(self.gm, graph)
-        tell_fused(graph, record.before_fusion, record.after_fusion)
-        graph.externs = [*record.externs]
-        tell_kernels(graph, record.kernels)
+        tell_found(graph, record)
 
         def select(run: Run) -> _native.Selector:
             graph.run = selector(run, self.eager, record.pure, record.cuda, graph, None)

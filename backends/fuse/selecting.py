@@ -28,8 +28,8 @@ def selector(
     run: Callable[..., Any], eager: Callable[..., Any], pure: bool, cuda: bool, graph: CompiledGraph,
     moved: int | None, samples: int = SAMPLES
 ) -> _native.Selector:
-    """What calls the quicker of `run` and `eager`, once `samples` calls of both were measured; `moved` are the bytes
-    that the graph moves, if that is known."""
+    """A function that calls the quicker of `run` and `eager`, once `samples` calls of both were measured; `moved` are
+    the bytes that the graph moves, if that is known."""
     return _native.Selector(
         run, eager, pure=pure, cuda=cuda, samples=samples, on_decision=tell_decision(graph, moved)
     )
@@ -58,7 +58,7 @@ def plainly(plan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def total(record: PlanRecord) -> int | None:
-    """What all of a graph moves; None where that is not known, as of ATen's operations."""
+    """The bytes that all kernels of a plan read and write; None where that is not known, as of ATen's operations."""
     moved = [kernel.moved for kernel in record.kernels if kernel.moved is not None]
     return None if record.externs or len(moved) < len(record.kernels) else sum(moved)
 

@@ -65,7 +65,8 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def restored_thread_state() -> Iterator[None]:
-    """What changes in the block is put back, and casts that were cached are forgotten before and after it."""
+    """Puts torch's state in this thread back behind the block; casts that autocast has cached are forgotten before and
+    after it."""
     before, depth = thread_state(), nesting()
     torch.clear_autocast_cache()
     try:

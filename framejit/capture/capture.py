@@ -121,8 +121,9 @@ class Capture:
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self.selecting: Selecting | None = None
-        self.selected: list[tuple[Place, int]] = []
-        """The `if`s of which both branches are in the graph: where, and with how many operations."""
+        self.selected: list[tuple[Place, int, str]] = []
+        """The `if`s of which both branches are in the graph, and the loops: where, with how many operations, and which
+        of the two."""
         self.assumed = Assumed()
         self.class_lookups = ClassLookups(self)
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them

@@ -153,7 +153,8 @@ class GraphBuilder:
             ]
         if not written:
             if not _has_tensor(result) and not (result is None and tensors):
-                if is_answered_by_fakes(target, bool(tensors)):
+                gave_no_tensors = type(result) in (tuple, list) and not result  # parts of a dimension of size 0
+                if gave_no_tensors or is_answered_by_fakes(target, bool(tensors)):
                     return _plain(result)
                 raise Unsupported(f"{label(target)} is none framejit knows to be safe to ask while capturing", "FJ109")
             if isinstance(result, torch.Tensor) and id(result) in tensors and target in _MAY_RETURN_SELF:

@@ -57,25 +57,48 @@ class Compiler:
     """Gives what makes of a kept entry's parts what stands by for its graph to raise."""
 
 
+def why_not_kept(owner: Any) -> str:
+    """Why entries are not kept for their owner, nor looked for; empty if they are."""
+    options = owner.options
+    reasons = {
+        "nothing is to be kept on the disk": not config.keep_captures or config.cache_size <= 0,
+        "what is compiled is written down": bool(config.artifacts),
+        "its calls are verified": bool(options.verify),
+        "its weights are frozen": options.freeze,
+        "the program is being measured": bool(meter.running),
+        f"the backend {options.backend_name!r} is not framejit's own": not can_be_kept(options.backend),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
 def may_be_kept(owner: Any) -> bool:
     """Whether entries are kept for their owner, and looked for."""
-    options = owner.options
-    return (
-        config.keep_captures
-        and config.cache_size > 0
-        and not config.artifacts
-        and not options.verify
-        and not options.freeze
-        and not meter.running
-        and can_be_kept(options.backend)
-    )
+    return not why_not_kept(owner)
 
 
-def kept_entry(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compiler: Compiler) -> native.Entry | None:
-    """The entry of another process that fits the frame, in service from now on; None if there is none."""
+def why_not_looked_for() -> str:
+    """Why no kept entry would be looked for now, whatever the owner; empty if one is."""
+    if log_writer.shows_captures:
+        return "a log is written of what only capturing brings to light"
+    return "torch.fx traces the program" if is_fx_tracing(torch) else ""
+
+
+def look_again(owner: Any) -> None:
+    """Have the next miss look for entries once more: another process has kept one by now."""
+    _given_up.discard(owner)
+
+
+def kept_entry(
+    owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compiler: Compiler, takes_latest: bool = False
+) -> native.Entry | None:
+    """The entry of another process that fits the frame, in service from now on; None if there is none.
+
+    With `takes_latest` the one that was kept last is in service, too, if all that it has belongs to this process, but a
+    guard does not hold now: it was captured for the owner, and misses of it are learnt from.
+    """
     if owner in _given_up or not may_be_kept(owner):
         return None
-    if owner.skip or log_writer.shows_captures or is_fx_tracing(torch):
+    if owner.skip or why_not_looked_for():
         return None
     started = perf_counter()
     with resting():
@@ -83,10 +106,11 @@ def kept_entry(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compile
             key = key_of_frame(fn, flat_args, owner.options)
         except NotKept:
             key = ""
-        place = _place(owner, fn)
-        for record in reversed(records(key) if key else []):
+        place = frame_place(owner, fn)
+        for number, record in enumerate(reversed(records(key) if key else [])):
             try:
-                entry = _Finding(owner, fn, flat_args, key, record, place, compiler).entry()
+                finding = _Finding(owner, fn, flat_args, key, record, place, compiler)
+                entry = finding.entry(takes_latest and number == 0)
             except (DoesNotFit, NotKept) as e:
                 tell_unused(key, f"what was found does not fit: {e}")
             except Exception as e:  # whatever is wrong with it, the frame can still be captured
@@ -94,7 +118,8 @@ def kept_entry(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compile
             else:
                 owner.add_entry(entry.entry)
                 entry.tell(perf_counter() - started)
-                return entry.entry
+                if entry.fits:
+                    return entry.entry
     _given_up.add(owner)
     return None
 
@@ -113,13 +138,14 @@ class _Found:
     place: dict[str, Any]
     told: dict[str, Any]
     graph_break: dict[str, Any] | None
+    fits: bool
 
     def tell(self, seconds: float) -> None:
         """What the process told that captured it."""
         place, tag = self.place, self.entry.tag
         if self.graph_break is not None:
             emit("graph_break", frame_id=place["frame_id"], **self.graph_break)
-        selected = [(Place(*span), operations) for span, operations in self.told["selected"]]
+        selected = [(Place(*span), operations, form) for span, operations, form in self.told["selected"]]
         tell_selected(place["frame_id"], place["function"], selected)
         emit(
             "frame_done", **place, state=tag.state, reason=self.told["reason"], code="", seconds=seconds,
@@ -139,15 +165,17 @@ class _Finding:
     place: dict[str, Any]
     compiler: Compiler
 
-    def entry(self) -> _Found:
-        """Raises DoesNotFit, NotKept, and whatever data that is none leads to."""
+    def entry(self, is_wanted: bool) -> _Found:
+        """Raises DoesNotFit, unless it `is_wanted` though a guard does not hold, NotKept, and whatever data that is
+        none leads to."""
         owner, fn = self.owner, self.fn
         found = FoundEntry(self.record, self.flat_args, fn)
         resumed_in_traceback = hasattr(fn, "_framejit_resume") and native.is_in_traceback()
         if found.told["in_traceback"] is not resumed_in_traceback:
             raise DoesNotFit("an earlier part of the frame is in a traceback, or is not")
         guards = found.guards()
-        if not guards.check(self.flat_args, fn):
+        fits = guards.check(self.flat_args, fn)
+        if not fits and not is_wanted:
             raise DoesNotFit("a guard does not hold")
         points, told = resume_points(owner, self.compiler), found.told
         graph_id = new_graph_id() if told["graph"] is not None else 0
@@ -164,7 +192,7 @@ class _Finding:
         code = found.code(slots)
         flags = native.RUNS_USER_CODE if code is None else 0
         entry = native.Entry(code or flattened(fn.__code__), fn, guards, tuple(slots), flags, tag)
-        return _Found(entry, self.place, told, found.at_break and found.at_break["told"])
+        return _Found(entry, self.place, told, found.at_break and found.at_break["told"], fits)
 
     def _of_graph(self, told: dict[str, Any], graph_id: int, points: ResumePoints) -> dict[str, Any]:
         """What is made anew for a graph."""
@@ -213,7 +241,7 @@ class _Outgrown:
 def _runs(target: Any, graph: KeptGraph) -> bool:
     """Whether what a slot holds runs a kept graph."""
     by_size = getattr(getattr(target, "miss", None), "__self__", target)
-    return getattr(by_size, "gm", None) is graph
+    return getattr(getattr(by_size, "eager", None), "__self__", None) is graph
 
 
 class _Keeper:
@@ -259,7 +287,7 @@ class _Failure:
         return [(find(place), plain_values.read(values)) for place, values in self._told["initial_state"]]
 
 
-def _place(owner: Any, fn: FunctionType) -> dict[str, Any]:
+def frame_place(owner: Any, fn: FunctionType) -> dict[str, Any]:
     """The frame as events name it."""
     options, code = owner.options, original_code(fn)
     if options.file is not None and code is torch.nn.Module._wrapped_call_impl.__code__:

@@ -70,6 +70,7 @@ class SideEffects:
         self._written = written
         self._last: Value | None = None  # changed latest
         self._changed: dict[int, Value] = {}
+        self._altered: dict[int, Value] = {}
         # the written function or class, as value and object
         self._attributes: dict[int, tuple[Value, Any, dict[str, Value | None]]] = {}
         self._namespaces: dict[int, Any] = {}  # of functions and classes, where captured code looks into them
@@ -93,9 +94,12 @@ class SideEffects:
             if last is not None:
                 self._written(last)
 
-    def went_on(self) -> None:
-        """Called before code goes on that can't be put back to where it stood: a generator's."""
+    def altered(self, value: Value) -> None:
+        """Called when a value has changed of which nothing is replayed, as it is made anew where it leaves captured
+        code: an iterator was stepped, a generator went on."""
         self.version += 1
+        self.outside += value.source is not None
+        self._altered[id(value)] = value
 
     def has_changed(self, value: Value) -> bool:
         return id(value) in self._changed
@@ -104,12 +108,14 @@ class SideEffects:
     def changed_inside(self) -> Iterator[list[Value]]:
         """The values that are changed within the block, those also that were changed before; complete at its end."""
         before, self._changed = self._changed, {}
+        altered_before, self._altered = self._altered, {}
         found: list[Value] = []
         try:
             yield found
         finally:
-            found += self._changed.values()
+            found += (*self._changed.values(), *self._altered.values())
             self._changed = before | self._changed
+            self._altered = altered_before | self._altered
 
     def set_attribute(self, owner: Value, obj: Any, name: str, value: Value | None) -> None:
         """Set, or delete, an attribute of the function or class `obj`; it is known that this succeeds."""
@@ -182,6 +188,7 @@ class SideEffects:
             value.close()
         self._last = None
         self._deleted_globals.clear()
+        self._altered.clear()
         for part in (self._changed, self._attributes, self._globals, self.written_tensors, self.cached_calls):
             part.clear()
 

@@ -4,6 +4,8 @@ would wait for each other."""
 from __future__ import annotations
 
 import sys
+import threading
+from importlib import _bootstrap
 
 
 def is_being_imported(name: str) -> bool:
@@ -20,3 +22,10 @@ def met_half_a_module(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
+
+
+def other_threads_import() -> bool:
+    """Whether a thread other than this one is importing a module, and so holds its lock."""
+    here = threading.get_ident()
+    locks = [reference() for reference in list(_bootstrap._module_locks.values())]  # type: ignore[attr-defined]
+    return any(getattr(lock, "owner", None) not in (None, here) for lock in locks)

@@ -76,6 +76,15 @@ def look_for_signals() -> None:
         _run(_came.pop(0), _handlers_now)
 
 
+def go_without_handlers() -> None:
+    """In a forked process: none of the program's handlers ever runs, for signals that have come neither."""
+    _came.clear()
+    _handlers_now.clear()
+    for number in range(1, signal.NSIG):
+        if callable(_signal.getsignal(number)):
+            _signal.signal(number, _signal.SIG_DFL)
+
+
 def handlers_part(error: BaseException) -> TracebackType | None:
     """The part of a traceback that begins with a handler of a signal."""
     handlers = [*_handlers_now.values(), *(handler for _, handler in _handlers())]

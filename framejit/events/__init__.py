@@ -2,6 +2,9 @@
 else."""
 from framejit.events.event import KINDS, Event
 from framejit.events.hub import emit, events, listening, subscribe, warn
-from framejit.events.ledger import Break, FunctionRecord, Status
+from framejit.events.ledger import Break, FunctionRecord, Payback, Status
 
-__all__ = ["KINDS", "Break", "Event", "FunctionRecord", "Status", "emit", "events", "listening", "subscribe", "warn"]
+__all__ = [
+    "KINDS", "Break", "Event", "FunctionRecord", "Payback", "Status", "emit", "events", "listening", "subscribe",
+    "warn",
+]

@@ -20,6 +20,7 @@ _listeners: tuple[Listener, ...] = ()
 _changing = threading.Lock()
 _told: set[tuple[str, object]] = set()
 _recent: deque[Event] = deque(maxlen=config.ring_size)
+_keeps_to_itself = False
 
 
 def emit(kind: str, **fields: Any) -> None:
@@ -83,8 +84,16 @@ def warn(message: str, place: tuple[str, int] | None = None) -> None:
         return
     _told.add((message, place))
     emit("warning", message=message, place=place)
+    if _keeps_to_itself:
+        return
     file, line = place or ("framejit", 0)
     warnings.warn_explicit(f"framejit: {message}", FramejitWarning, file, line)
+
+
+def keep_to_itself() -> None:
+    """In a forked process: events are remembered, but nobody hears of them, and warnings are events only."""
+    global _listeners, _keeps_to_itself
+    _listeners, _keeps_to_itself = (), True
 
 
 def forget_warnings() -> None:

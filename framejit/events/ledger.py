@@ -26,6 +26,26 @@ class Break:
     count: int = 0
 
 
+@dataclass(frozen=True)
+class Payback:
+    """What compiling a function cost, and when that has paid back."""
+
+    seconds: float
+    """Of compiling, in its calls and in the background."""
+    calls: int
+    """That compiled code has served so far."""
+    after: int | None
+    """So many calls take as much less than ATen's operations as compiling took; None where they take no less."""
+
+    def __str__(self) -> str:
+        cost = f"{self.seconds:.2f} s of compiling"
+        if self.after is None:
+            return f"{cost}, which {self.calls} calls win nothing for"
+        if self.calls >= self.after:
+            return f"{cost}, paid back after {self.after} calls"
+        return f"{cost}, to be paid back after {self.after} calls, of which there were {self.calls}"
+
+
 @dataclass
 class FunctionRecord:
     """All that is known about one function."""
@@ -43,6 +63,9 @@ class FunctionRecord:
     raised: int = 0
     """How often it was told that an operation raised in a graph (of each entry no more than twice)."""
     seconds: float = 0.0
+    """The time that its calls waited for the compiler."""
+    background_seconds: float = 0.0
+    """The time that was compiled beside the program."""
     backend: str = ""
     breaks: dict[tuple[str, int, str], Break] = field(default_factory=dict)
     entries: int = 0
@@ -55,6 +78,8 @@ class FunctionRecord:
     """The time spent in graphs, and below outside them at graph breaks; None where nothing was measured
     (`framejit status` and `explain` do)."""
     break_seconds: float | None = None
+    payback: Payback | None = None
+    """None where its graphs were not measured beside ATen's operations, as those with gradients are not."""
 
     @property
     def share_in_graphs(self) -> float | None:
@@ -66,6 +91,7 @@ class FunctionRecord:
         """The record as plain data."""
         return {
             **vars(self), "share_in_graphs": self.share_in_graphs, "breaks": [vars(b) for b in self.breaks.values()],
+            "payback": None if self.payback is None else vars(self.payback),
         }
 
 
@@ -189,6 +215,12 @@ class Ledger:
 
     _capture_found = _capture_started
     """An entry that an earlier process kept stands in the place of a capture."""
+
+    def _background(self, fields: dict[str, Any]) -> None:
+        record = self._record(fields)
+        record.background_seconds += fields["seconds"]
+        if fields["state"] == "in its calls":
+            record.reason = f"not compiled in the background: {fields['reason']}"
 
     def _graph_break(self, fields: dict[str, Any]) -> None:
         record = self._open.get(fields["frame_id"])

@@ -20,7 +20,7 @@ def table(
     trained: Sequence[Training] = (), launched: Sequence[Launched] = ()
 ) -> str:
     """The text of `framejit.status()`: a row for each function, and below it the graphs that are not used, not fused,
-    trained or launched at once."""
+    trained or launched at once, and when functions have paid back."""
     parts = [_functions(records)]
     for heading, graphs in (((
         "not used, because ATen measured quicker:"
@@ -28,6 +28,8 @@ def table(
         parts += [heading, *(f"  {graph}" for graph in graphs)] if graphs else []
     parts += ["compiled with their backward:", *(f"  {graph.summary}" for graph in trained)] if trained else []
     plain = [graph for graph in launched if graph.state == "plain"]
+    paid = [f"  {record.function}: {record.payback}" for record in records if record.payback is not None]
+    parts += ["what compiling cost, and what calls win:", *paid] if paid else []
     parts += ["launched kernel by kernel, not at once:", *(f"  {graph}" for graph in plain)] if plain else []
     return "\n".join(parts)
 

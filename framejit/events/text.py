@@ -97,6 +97,11 @@ def graph_raised(event: Event, where: str, level: Level) -> str:
 
 
 def selected(event: Event, where: str, level: Level) -> str:
+    if event.form == "loop":
+        return (
+            f"the loop on data at {event.file}:{event.line}, in {event.function}, is in the graph: "
+            f"{event.operations} operations a turn"
+        )
     return (
         f"both branches of the `if` on data at {event.file}:{event.line}, in {event.function}, are in the graph: "
         f"{event.operations} operations"
@@ -125,6 +130,15 @@ def kernel_failed(event: Event, where: str, level: Level) -> str:
     return f"kernel {event.kernel} was not compiled: {event.error}; tried instead: {event.instead}"
 
 
+def autotuned(event: Event, where: str, level: Level) -> str:
+    if not event.tried:
+        return f"kernel {event.kernel}: {event.chosen} by rules; the device lacks the memory to measure others"
+    return (
+        f"kernel {event.kernel}: the quickest of {event.tried} is {event.chosen}, {_us(event.chosen_us)}; "
+        f"{_us(event.first_us)} by rules"
+    )
+
+
 def perf(event: Event, where: str, level: Level) -> str:
     text = (
         f"{event.graph}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
@@ -151,6 +165,12 @@ def cache(event: Event, where: str, level: Level) -> str:
     return f"{'hit' if event.hit else 'miss'}: {event.what}{named}{f' ({reason})' if reason else ''}"
 
 
+def background(event: Event, where: str, level: Level) -> str:
+    took = f" after {event.seconds:.2f} s" if event.seconds else ""
+    reason = f": {event.reason}" if event.reason else ""
+    return f"{event.function} ({event.file}:{event.line}): {event.state}{took}{reason}"
+
+
 def verify(event: Event, where: str, level: Level) -> str:
     title = f"{event.function} ({event.file}:{event.line}): {event.outcome}"
     lines = [title]
@@ -174,7 +194,7 @@ LOGS: dict[str, Log] = {
     "guards": Log("guards", guards, "what compiled code assumes, as a tree, with the lines that made the assumptions"),
     "recompiles": Log("recompile", recompile, "which assumptions did not hold, so that a function is compiled again"),
     "graph_breaks": Log("graph_break", graph_break, "where graphs end early, why, and what to do"),
-    "selections": Log("selected", selected, "which `if`s on data are in graphs, both branches of them"),
+    "selections": Log("selected", selected, "which `if`s (both branches) and loops on data are in graphs"),
     "exceptions": Log("graph_raised", graph_raised, "which graphs raised while they ran, and what became of the call"),
     "bytecode": Log("bytecode", bytecode, "the original and the rewritten bytecode, side by side"),
     "graph": Log("graph", graph, "the captured graphs"),
@@ -184,8 +204,10 @@ LOGS: dict[str, Log] = {
     "kernel_failures": Log(
         "kernel_failed", kernel_failed, "which kernels a device's compiler failed on, and what was tried instead"
     ),
+    "autotune": Log("autotuned", autotuned, "which tiles of kernels measured quickest, in max-autotune modes"),
     "perf": Log("perf", perf, "how long compiled graphs and their eager originals take"),
     "launches": Log("launch_graph", launch_graph, "which graphs are launched at once, and why others are not"),
     "cache": Log("cache", cache, "what was found in the cache of compiled code, and what was not"),
+    "background": Log("background", background, "what is compiled beside the program, and what is not and why"),
     "verify": Log("verify", verify, "calls that were compared with plain Python"),
 }

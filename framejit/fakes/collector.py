@@ -28,6 +28,11 @@ def _change(by: int) -> None:
             gc.enable()
 
 
+def is_resting() -> bool:
+    """Whether any thread captures a frame, or reads what was captured."""
+    return _resting > 0
+
+
 @contextmanager
 def resting() -> Iterator[None]:
     _change(+1)

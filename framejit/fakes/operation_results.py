@@ -19,6 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from framejit.fakes.dropped_warnings import without_warning_of
+from framejit.fakes.new_fakes import fake_of
 from framejit.fakes.size_keys import (
     NotKept,
     SizeKey,
@@ -60,7 +61,7 @@ def empty_fake(
     """A fake with these sizes and strides, as `torch.empty_strided` gives under the mode, but without the way through
     the dispatcher."""
     with without_warning_of(dtype):
-        return FakeTensor(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
+        return fake_of(mode, torch.empty_strided(sizes, strides, dtype=dtype, device="meta"), device)
 
 
 class OperationResults:
@@ -137,11 +138,11 @@ class OperationResults:
         if viewed is None:
             return empty_fake(self._mode, sizes, strides, dtype, device)
         if conditions is not None:  # `set_` would make the storage as small as the view
-            return FakeTensor(self._mode, view_of(given[viewed], sizes, strides, offset), device)
+            return fake_of(self._mode, view_of(given[viewed], sizes, strides, offset), device)
         view = torch.empty(0, dtype=dtype, device="meta")
         with torch.no_grad():
             view.set_(given[viewed].untyped_storage(), offset, sizes, strides)
-        return FakeTensor(self._mode, view, device)
+        return fake_of(self._mode, view, device)
 
 
 @cache

@@ -54,6 +54,7 @@ CODES: dict[str, str] = {
     "FJ211": "capturing costs more than it may",
     "FJ212": "a call is left to Python, the next is not",
     "FJ213": "the end of an object's life is visible",
+    "FJ214": "compiling in the background ended",
     "FJ298": "framejit itself failed",
     "FJ299": "a function was left to plain Python",
     "FJ401": "a backend computes a graph differently",

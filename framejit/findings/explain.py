@@ -18,6 +18,9 @@ def explain(fn: Callable[P, Any], /, **options: Any) -> Callable[P, Explanation]
 
     `options` are those of `optimize`. All compiled code is dropped before, so that nothing stays unsaid because it was
     compiled earlier, and after, because code that is being explained measures itself.
+
+    What the call returns is `Explanation.result`, an exception that it raises `Explanation.error`. `explain` itself
+    raises what `optimize` raises for targets and options.
     """
     optimized = optimize(fn, **options)
 

@@ -67,7 +67,7 @@ class Explanation:
         self.frames: list[Frame] = []
         self.training: list[Training] = []
         """The graphs that were compiled with their backward."""
-        self.selected: dict[Place, int] = {}
+        self.selected: dict[Place, tuple[int, str]] = {}
         """The `if`s on data of which both branches are in a graph, with their operations."""
         self.unfused: list[str] = []
         """The graphs that run as ATen operations, and what keeps each from being fused."""
@@ -140,7 +140,7 @@ class Explanation:
 
     def _selected(self, event: Event) -> None:
         place = Place(event.file, event.line, event.column, event.end_line, event.end_column)
-        self.selected[place] = event.operations
+        self.selected[place] = event.operations, event.form
 
     def _frame_done(self, event: Event) -> None:
         code, seconds = event.fields.get("code") or "", event.fields.get("seconds") or 0.0
@@ -261,9 +261,15 @@ class Explanation:
 
     def _selected_in_words(self) -> list[str]:
         return [
-            f"{place.file}:{place.line}: both branches of the `if` on data ({_count(operations, 'operation')}) are in "
-            f"the graph, which selects (config.branch_operations)"
-            for place, operations in self.selected.items()
+            f"{place.file}:{place.line}: "
+            + (
+                f"the loop on data ({_count(operations, 'operation')} a turn) is in the graph "
+                f"(config.branch_operations)"
+                if form == "loop"
+                else f"both branches of the `if` on data ({_count(operations, 'operation')}) are in the graph, which "
+                f"selects (config.branch_operations)"
+            )
+            for place, (operations, form) in self.selected.items()
         ]
 
     def _left_out_in_words(self) -> list[str]:

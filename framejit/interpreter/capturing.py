@@ -53,7 +53,7 @@ class Capture(context.Capture, Protocol):
     forced: dict[int, Unsupported]
     raising: Mapping[tuple[int, int], tuple[CodeType, str]]
     selecting: Selecting | None
-    selected: list[tuple[Place, int]]
+    selected: list[tuple[Place, int, str]]
 
     @property
     def layers(self) -> Layers: ...

@@ -143,6 +143,10 @@ class Frame(Operations):
         """All values the frame holds, also those its current instruction has taken from the stack."""
         return [*self.locals.values(), *self.cells.values(), *self.stack, *self._saved_stack]
 
+    def forget_saved_stack(self) -> None:
+        """The current instruction is not going to be put back to where it began."""
+        self._saved_stack = []
+
     def held_to_the_end(self) -> list[Value]:
         """The values of variables and cells, in the order in which a frame lets go of them; all that is left of a frame
         in a traceback."""

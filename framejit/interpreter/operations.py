@@ -167,6 +167,7 @@ class Operations:
     def next(self: Frame, iterator: Value) -> Value:
         """The next item; Exhausted at the end."""
         iterator = realize(self, iterator)
+        self.capture.effects.altered(iterator)  # the step can't be taken back
         if isinstance(iterator, IteratorValue):
             item = realize(self, iterator.next(self))
         elif static_lookup(iterator.python_type(), "__next__", None) is None:
@@ -179,7 +180,6 @@ class Operations:
                 if issubclass(e.value.cls, StopIteration):
                     raise Exhausted(*e.value.args[:1]) from None
                 raise
-        self.capture.effects.version += 1  # the step can't be taken back
         self.capture.spend(1)
         return item
 

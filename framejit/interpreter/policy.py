@@ -47,7 +47,9 @@ _NEVER_INLINE = (
 )
 _YET_INLINED = (
     "torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call", "torch.fx.traceback",
+    "torch.fx._pytree",
 )
+_CALLS_OF_GRAPH_MODULES = ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__")
 _OUTPUT = ("logging", "warnings")
 
 
@@ -68,7 +70,11 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
         return Unsupported(f"{fn.describe()} writes a message, which no graph can do", "FJ126", OUTPUT_HINT)
     if module_in(module, ("numpy",)):
         return Unsupported(f"{fn.describe()} works on numpy arrays, which are no part of a graph", "FJ105", NUMPY_HINT)
-    if module_in(module, _NEVER_INLINE) and not module_in(module, _YET_INLINED):
+    if (
+        module_in(module, _NEVER_INLINE)
+        and not module_in(module, _YET_INLINED)
+        and not (module == "torch.fx.graph_module" and fn.code.co_qualname in _CALLS_OF_GRAPH_MODULES)
+    ):
         machinery = module.split(".")[0]
         return Unsupported(
             f"{fn.describe()} belongs to {machinery}'s own machinery and is called as it is",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from framejit.bytecode.natural_loops import natural_loops, successors
 from framejit.values.base import Value
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
@@ -18,11 +19,13 @@ _JUMPS = ("POP_JUMP_IF", "POP_JUMP_FORWARD_IF", "POP_JUMP_BACKWARD_IF")
 
 def asserted_truth(frame: Frame, value: Value, index: int) -> bool | None:
     """The truth of what the jump at `index` goes by, where the other one surely raises: the graph asserts it. None
-    where both branches go on."""
+    where both branches go on, and in a loop that nothing else ends."""
     asked = value.tensor if isinstance(value, ReadNumberValue) else value
     if not can_be_asserted(asked):
         return None
     expected = _without_raising(frame, index)
+    if expected is not None and _only_raising_ends(frame, index):
+        return None
     if expected is not None:
         assert_truth(frame, asked, expected)
     return expected
@@ -34,11 +37,22 @@ def _without_raising(frame: Frame, index: int) -> bool | None:
     jump = frame.instructions[index]
     if jump.target is None or not jump.name.startswith(_JUMPS) or not jump.name.endswith(("TRUE", "FALSE")):
         return None
-    by_jump, by_falling = _surely_raises(frame, jump.target), _surely_raises(frame, index + 1)
+    by_jump, by_falling = surely_raises(frame, jump.target), surely_raises(frame, index + 1)
     return None if by_jump == by_falling else jump.name.endswith("TRUE") == by_falling
 
 
-def _surely_raises(frame: Frame, index: int) -> bool:
+def _only_raising_ends(frame: Frame, index: int) -> bool:
+    """Whether an instruction is in a loop that ends in no other way than by raising."""
+    return any(
+        index in loop and all(
+            place in loop or surely_raises(frame, place)
+            for inside in loop for place in successors(frame.instructions[inside])
+        )
+        for loop in natural_loops(frame.instructions).values()
+    )
+
+
+def surely_raises(frame: Frame, index: int) -> bool:
     """Whether the code from here on goes straight to a raise."""
     for ins in frame.instructions[index : index + _LONGEST]:
         if ins.name == "RAISE_VARARGS":

@@ -22,16 +22,18 @@ from framejit.backends.may_raise import draws_numbers, may_raise, may_warn, oper
 from framejit.bytecode.liveness import NO_FALL_THROUGH, RETURNS
 from framejit.config import config
 from framejit.fakes.arguments import tensors_in
+from framejit.fakes.storages import storage_of
+from framejit.interpreter.chosen_tensors import Choice, ChosenTensors, is_whole
+from framejit.interpreter.data_loops import loop_at_jump
 from framejit.interpreter.frame import Returned
 from framejit.interpreter.raising_branches import asserted_truth
+from framejit.interpreter.read_conditions import can_decide, condition_of
 from framejit.signals import Raised, Selecting, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.objects.exception_values import NULL
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
-from framejit.values.tensors.copies import Copy
-from framejit.values.tensors.override_state import has_override
 from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue
 
 if TYPE_CHECKING:
@@ -61,8 +63,6 @@ _CHEAP: Final = frozenset("""
 """.split())
 """What is computed in about one pass over its operands."""
 _LINEAR: Final = frozenset("add sub subtract neg negative mul multiply div divide truediv true_divide where".split())
-_MOST_HELD: Final = 2000
-"""How many values are looked through for one that holds a tensor."""
 
 
 class _Outcome(NamedTuple):
@@ -75,19 +75,22 @@ class _Outcome(NamedTuple):
 
 
 class Meeting(NamedTuple):
-    """The instruction where both branches of an `if` meet."""
+    """The instruction where both branches of an `if` meet, or which comes behind a loop."""
 
     place: int
 
 
 def truth_at_jump(frame: Frame, value: Value, index: int) -> bool | Meeting:
-    """Which way the jump at `index` goes by the truth of a value, or where it goes both ways to. Raises Returned if
-    both branches return."""
+    """Which way the jump at `index` goes by the truth of a value, or where the graph goes on that takes both ways, or
+    repeats one. Raises Returned if both branches return."""
     truth = asserted_truth(frame, value, index)
-    if truth is None:
-        place = select_at_jump(frame, value, index)
-        return frame.truth(value) if place is None else Meeting(place)
-    return truth
+    if truth is not None:
+        return truth
+    for capture in (loop_at_jump, select_at_jump):
+        place = capture(frame, value, index)
+        if place is not None:
+            return Meeting(place)
+    return frame.truth(value)
 
 
 def select_at_jump(frame: Frame, value: Value, index: int) -> int | None:
@@ -96,24 +99,10 @@ def select_at_jump(frame: Frame, value: Value, index: int) -> int | None:
     jump = frame.instructions[index]
     if not config.branch_operations or jump.target is None or "POP_JUMP" not in jump.name:
         return None
-    if not jump.name.endswith(("TRUE", "FALSE")) or not _can_decide(frame, value):
+    if not jump.name.endswith(("TRUE", "FALSE")) or not can_decide(frame, value):
         return None
     region = _region(frame, index)
     return None if region is None else _Selection(frame, value, index).select(*region)
-
-
-def _can_decide(frame: Frame, value: Value) -> bool:
-    """Whether a graph can select by the truth of a value: a number read from a tensor, or a tensor of one element."""
-    if frame.hidden or frame.whole or frame.shown is not None or frame.capture.transforms:
-        return False
-    if isinstance(value, ReadNumberValue):
-        return True
-    if not isinstance(value, TensorValue) or value.cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        return False
-    fake = value.fake
-    if has_override(value.cls) or fake.layout != torch.strided or getattr(fake, "constant", None) is not None:
-        return False
-    return not fake._has_symbolic_sizes_strides and fake.numel() == 1 and not fake.is_inference()
 
 
 def _region(frame: Frame, index: int) -> tuple[set[int], int | None] | None:
@@ -156,10 +145,7 @@ class _Selection:
         self.known = set[int]()
         """The storages of what was there before the branches."""
         self.made: dict[tuple[int, int], Value] = {}
-        self.led_to: dict[tuple[bool, int], list[TensorValue]] = {}
-        """By branch, the first or not, and storage: what was selected from tensors in it."""
-        self.copied: list[TensorValue] = []
-        """What was selected from copies."""
+        self.chosen = ChosenTensors(frame, self.seq, self.refusal)
 
     def refuse(self) -> NoReturn:
         self.capture.break_at(self.seq, self.refusal)
@@ -168,7 +154,7 @@ class _Selection:
         jump = self.frame.instructions[self.index]
         assert jump.target is not None
         by_truth = {jump.name.endswith("TRUE"): jump.target, jump.name.endswith("FALSE"): self.index + 1}
-        condition = self._condition()
+        condition = condition_of(self.graph, self.value)
         before, outer = self.graph.last_node(), self.capture.selecting
         most = self.graph.n_ops + config.branch_operations
         self.capture.selecting = outer or Selecting(self.seq, self.refusal, most)
@@ -183,17 +169,6 @@ class _Selection:
         if len(nodes) > config.branch_operations or not all(map(_is_cheap, nodes)):
             self.refuse()
         return self._merge(condition, on_true, on_false, meeting, {*nodes})
-
-    def _condition(self) -> TensorValue:
-        tensor = self.value.tensor if isinstance(self.value, ReadNumberValue) else self.value
-        assert isinstance(tensor, TensorValue)
-        made: Value = tensor
-        if tensor.fake.dim():
-            made = self.graph.call("reshape", [made, ConstantValue(())], is_method=True)
-        if tensor.fake.dtype != torch.bool:
-            made = self.graph.call(torch.ne, [made, ConstantValue(0)])
-        assert isinstance(made, TensorValue)
-        return made
 
     def _run(self, place: int, inside: set[int], meeting: int | None) -> _Outcome:
         """Capture a branch, and put the frame back to where it stood."""
@@ -228,7 +203,7 @@ class _Selection:
         if meeting is None:
             assert on_true.result is not None and on_false.result is not None
             result = self._either(on_true.result, on_false.result)
-            self._check_copies([result])
+            self.chosen.check([result])
             self._tell(nodes)
             raise Returned(result)
         if len(on_true.stack) != len(on_false.stack):
@@ -243,12 +218,12 @@ class _Selection:
             else:
                 frame.locals[name] = NULL
         frame.stack[:] = [self._either(a, b) for a, b in zip(on_true.stack, on_false.stack)]
-        self._check_copies([*frame.locals.values(), *frame.stack])
+        self.chosen.check([*frame.locals.values(), *frame.stack])
         self._tell(nodes)
         return meeting
 
     def _tell(self, nodes: set[fx.Node]) -> None:
-        self.capture.selected.append((self.place, len(nodes)))
+        self.capture.selected.append((self.place, len(nodes), "if"))
 
     def _either(self, a: Value, b: Value) -> Value:
         """What stands for `a` where the condition holds, and for `b` where it does not."""
@@ -309,82 +284,22 @@ class _Selection:
         assert isinstance(made, TensorValue)
         if made.fake.stride() != a.fake.stride() or made.fake.requires_grad != a.fake.requires_grad:
             self.refuse()
-        of = {
-            storage
-            for value, outcome in ((a, self.on_true), (b, self.on_false))
-            if not self._is_new(value, outcome)
-            for storage in (value.copy_of.of if value.copy_of is not None else {_storage(value.fake)})
-        }
-        if of:
-            made.copy_of = Copy(self.capture, self.seq, self.refusal, of)
-        for is_first, value in ((True, a), (False, b)):
-            self.led_to.setdefault((is_first, _storage(value.fake)), []).append(made)
-        if a.copy_of is not None or b.copy_of is not None:
-            self.copied.append(made)
+        ways = ((True, a, self.on_true), (False, b, self.on_false))
+        self.chosen.add(made, [Choice(way, value, self._is_new(value, outcome)) for way, value, outcome in ways])
         return made
 
     def _is_new(self, value: TensorValue, outcome: _Outcome) -> bool:
         """Whether a tensor is one that its branch has made, alone in memory of its own."""
         if value.source is not None or value.copy_of is not None or value.node not in outcome.nodes:
             return False
-        storage = _storage(value.fake)
+        storage = storage_of(value.fake)
         sharing = {
             id(fake)
             for node in outcome.nodes
             for fake in tensors_in((node.meta.get("val"),))
-            if fake.layout == torch.strided and _storage(fake) == storage
+            if fake.layout == torch.strided and storage_of(fake) == storage
         }
-        return storage not in self.known and sharing == {id(value.fake)} and _is_whole(value.fake)
-
-    def _check_copies(self, left: list[Value]) -> None:
-        """What stands for a tensor that was there before is as good as that tensor where nothing else holds it, nor a
-        view of it: then it may leave captured code as if the `if` had made it."""
-        for (_, storage), made in self.led_to.items():
-            if len(made) > 1:  # which share memory if that branch is taken
-                for value in made:
-                    value.copy_of = value.copy_of or Copy(self.capture, self.seq, self.refusal, set())
-                    value.copy_of.of.add(storage)
-                self.copied += made
-        copies = [v for v in self.made.values() if isinstance(v, TensorValue) and v.copy_of is not None]
-        if not copies:
-            return
-        others = {_storage(value.fake) for value in self.graph.inputs} | self._of_views()
-        held = self._held(left)
-        hides = self.capture.weak_references or self.capture.generators or held is None
-        for copy in copies:
-            assert copy.copy_of is not None
-            if hides or copy in self.copied or not copy.copy_of.of.isdisjoint({*others, *(held or ())}):
-                self.graph.copies.append(copy.copy_of)
-            else:
-                copy.copy_of = None
-
-    def _of_views(self) -> set[int]:
-        """The storages of tensors that are not all of their memory."""
-        return {
-            _storage(fake)
-            for node in self.graph.graph.nodes
-            for fake in tensors_in((node.meta.get("val"),))
-            if fake.layout == torch.strided and not _is_whole(fake)
-        }
-
-    def _held(self, left: list[Value]) -> set[int] | None:
-        """The storages of the tensors that are held behind the branches; None if there is too much to look through."""
-        frame = self.frame
-        waiting = [*left, *frame.cells.values(), *self.capture.effects.kept()]
-        for caller in frame.chain()[1:]:
-            waiting += caller.held()
-        seen, found = set[int](), set[int]()
-        while waiting:
-            value = waiting.pop()
-            if id(value) in seen or value is NULL:
-                continue
-            seen.add(id(value))
-            if len(seen) > _MOST_HELD:
-                return None
-            if isinstance(value, TensorValue):
-                found.add(_storage(value.fake))
-            waiting += value.children()
-        return found
+        return storage not in self.known and sharing == {id(value.fake)} and is_whole(value.fake)
 
     # ---- gradients --------------------------------------------------------------------------------------
 
@@ -449,18 +364,7 @@ def _are_alike(a: TensorValue, b: TensorValue) -> bool:
     )
 
 
-def _storage(fake: torch.Tensor) -> int:
-    found: int = fake.untyped_storage()._cdata
-    return found
-
-
 def _storages(node: fx.Node) -> Iterator[int]:
     for fake in tensors_in((node.meta.get("val"),)):
         if fake.layout == torch.strided:
-            yield _storage(fake)
-
-
-def _is_whole(fake: torch.Tensor) -> bool:
-    """Whether a tensor has all of its memory, as one that an operation has made."""
-    size = fake.untyped_storage().nbytes()
-    return not fake._is_view() and not fake.storage_offset() and size == fake.numel() * fake.element_size()
+            yield storage_of(fake)

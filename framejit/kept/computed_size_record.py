@@ -16,7 +16,8 @@ def written_size(computed: ComputedSize) -> list[Any]:
 
 
 def read_size(expression: list[Any], places: list[Any]) -> ComputedSize:
-    """What `written_size` was given, with other symbols. Raises BadRecord for data that is none."""
+    """The computed size that `written_size` has written, with symbols of its own. Raises BadRecord for data that
+    describes no size."""
     symbols = [Symbol(f"size{number}", 0) for number in range(len(places))]
     reads = zip(symbols, ((int(dim), bool(is_stride)) for dim, is_stride in places))
     return ComputedSize(read_expression(expression, symbols), tuple(reads))

@@ -38,7 +38,7 @@ GRAPH, FAILURE, KEEPER, STEP = "graph", "failure", "keeper", "step"
 
 @dataclass(frozen=True)
 class Parts:
-    """What is to be written of an entry besides its guards."""
+    """The parts of an entry, besides its guards, that a record is made of."""
 
     code: CodeType | None
     """None for the program's own."""
@@ -182,7 +182,7 @@ class FoundEntry:
                 raise DoesNotFit(f"{class_name(target)} says otherwise of {class_name(cls)}")
 
     def object(self, number: int) -> Any:
-        """What has a number in the record."""
+        """The object of this process that has this number in the record."""
         return self._objects.get(number)
 
     def guards(self) -> native.GuardTree:
@@ -190,7 +190,7 @@ class FoundEntry:
         return native.GuardTree(self.roots, self._record["n_records"])
 
     def records(self, state: Any) -> list[GuardRecord]:
-        """What an entry keeps of its guards; `state` is torch's now."""
+        """Words and facts for messages about guards that fail; `state` is torch's now."""
         return [_read_guard(guard, state) for guard in self._record["records"]]
 
     def slots(self, made: dict[str, Any]) -> list[native.Slot]:

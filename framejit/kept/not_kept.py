@@ -6,4 +6,4 @@ class NotKept(Exception):
 
 
 class DoesNotFit(Exception):
-    """What was kept is not for this process, or not for this call; the text names what is otherwise."""
+    """A kept capture is not for this process, or not for this call; the text names what is otherwise."""

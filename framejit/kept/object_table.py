@@ -186,7 +186,8 @@ class FoundObjects:
         self._found: list[Any] = [_ABSENT] * len(table)
 
     def bind(self, number: int, obj: Any) -> None:
-        """What the frame has in the place of an object. Raises DoesNotFit if it is another."""
+        """Take `obj` for the object with this number in the table. Raises DoesNotFit if it is described otherwise, or
+        another object has been found for the number."""
         found = self._found[number]
         if found is obj:
             return

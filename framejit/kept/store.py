@@ -15,7 +15,7 @@ MOST: Final = 8
 
 
 def records(key: str) -> list[bytes]:
-    """What was kept under a key, the latest last."""
+    """The records that were kept under a key, the latest last."""
     data = disk_cache.get(KIND, key)
     if data is None:
         return []

@@ -27,9 +27,19 @@ if TYPE_CHECKING:
     from framejit.options import Options
 
 _WITHOUT_SAY: Final = frozenset(
-    ("disable", "logs", "ring_size", "artifacts", "verify_folder", "cache_dir", "cache_size", "default_backend")
+    (
+        "disable", "logs", "ring_size", "artifacts", "verify_folder", "cache_dir", "cache_size", "default_backend",
+        "background", "background_seconds",
+    )
 )
 """Settings that change nothing of what is captured, or that `Options` has."""
+_OPTIONS_WITHOUT_SAY: Final = frozenset(("backend", "background"))
+"""Options that change nothing of what is captured; a backend goes by its name."""
+_FLAGS_WITHOUT_SAY: Final = frozenset(
+    ("dont_write_bytecode", "hash_randomization", "inspect", "interactive", "quiet", "verbose")
+)
+"""Options of Python's command line that change nothing of what a program does; orders that hashes decide are looked at
+by what captures them."""
 _PACKAGES: Final = ("framejit", "framejit.guards", "framejit.backends")
 _OF_TORCH: Final = (
     "_decomp", "_refs", "_prims", "_prims_common", "functional.py", "nn/functional.py", "_tensor.py", "_VF.py",
@@ -48,18 +58,19 @@ def key_of_frame(fn: FunctionType, flat_args: tuple[Any, ...], options: Options)
     describe = Describer()
     told = (
         describe(fn), fn.__code__.co_freevars, [describe(type(arg)) for arg in flat_args[:1]],
-        [(field.name, getattr(options, field.name)) for field in fields(options) if field.name != "backend"],
+        [(f.name, getattr(options, f.name)) for f in fields(options) if f.name not in _OPTIONS_WITHOUT_SAY],
         [(field.name, getattr(config, field.name)) for field in fields(config) if field.name not in _WITHOUT_SAY],
         torch_functions(), registered_kernels(),
     )
-    return hashlib.sha256(_process() + repr(told).encode()).hexdigest()
+    return hashlib.sha256(process_hash() + repr(told).encode()).hexdigest()
 
 
 @cache
-def _process() -> bytes:
-    """What stays as it is while the process runs."""
+def process_hash() -> bytes:
+    """A hash over what stays as it is while the process runs."""
+    flags = [(name, getattr(sys.flags, name)) for name in sys.flags.__match_args__ if name not in _FLAGS_WITHOUT_SAY]
     told = (
-        __version__, content_of((*_sources(), *_of_torch())), sys.version, sys.flags, sys.platform, torch.__version__,
+        __version__, content_of((*_sources(), *_of_torch())), sys.version, flags, sys.platform, torch.__version__,
         torch.version.git_version, torch.version.cuda, numpy.__version__,
     )
     return hashlib.sha256(repr(told).encode()).digest()

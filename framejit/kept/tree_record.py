@@ -10,13 +10,14 @@ from __future__ import annotations
 import enum
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, Final
 
 import torch
 
 from framejit import _native as native
+from framejit.guards.answers import same_answer
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.sources import ABSENT, static_lookup
 from framejit.guards.tensor_facts import split_tensor_payload
@@ -35,17 +36,6 @@ _NOT_READ: Final = object()
 
 Node = tuple[int, Any, list[tuple[int, Any, int]], list[Any], int]
 """As `_native.GuardTree` takes it; in a record with numbers of objects and plain data for what it refers to."""
-Asked = Callable[[tuple[Any, ...], Any], Callable[[Any], bool]]
-"""The check that a function answers as it did; see `values.tensors.torch_functions`."""
-
-
-def same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
-    """The check that a function, given these arguments, answers as it did."""
-
-    def gives_the_same_answer(function: Any) -> bool:
-        return bool(function(*args) == expected)
-
-    return gives_the_same_answer
 
 
 def facts_of(tensor: torch.Tensor, free_sizes: int, free_strides: int) -> list[Any]:
@@ -253,8 +243,10 @@ def is_same_tree(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(is_same_tree, one, other))
     if one is other:
         return True
-    if type(one) is FunctionType and hasattr(one, "question") or type(one) in (native.State, dict):
+    if type(one) in (native.State, dict):
         return True  # made anew where a tree is
+    if type(one) is FunctionType and hasattr(one, "question"):
+        return bool(one.question == getattr(other, "question", None))
     if isinstance(one, torch.Tensor):  # the memory of an array is another tensor each time; its facts are compared
         return type(one) is torch.Tensor and facts_of(one, 0, 0) == facts_of(other, 0, 0)
     if type(one) is inspect.Signature:
@@ -265,6 +257,6 @@ def is_same_tree(one: Any, other: Any) -> bool:
 
 
 def lookup(cls: type, name: str) -> Any:
-    """What a class has under a name, or ABSENT."""
+    """The attribute that a class, or a base of it, has under a name, no descriptor applied; ABSENT without one."""
     found = static_lookup(cls, name, _NOT_READ)
     return ABSENT if found is _NOT_READ else found

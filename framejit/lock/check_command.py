@@ -91,7 +91,8 @@ def _name(options: argparse.Namespace, root: str) -> str:
 
 def _run(options: argparse.Namespace) -> None:
     try:
-        script.run(options.target, options.arguments, as_module=options.module)
+        with config.patch(keep_captures=False):  # else the lock would tell of runs that this machine has seen before
+            script.run(options.target, options.arguments, as_module=options.module)
     except script.CannotRun as e:
         sys.exit(f"framejit: cannot run {options.target!r}: {e}")
     except SystemExit as e:

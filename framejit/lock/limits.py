@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from framejit.config import config
 from framejit.dispatchers import drop_entries
 from framejit.errors import InvalidOption
 from framejit.events import subscribe
@@ -30,13 +31,14 @@ def check_names(limits: dict[str, Any]) -> None:
 
 @contextmanager
 def watching(root: str) -> Iterator[Summary]:
-    """The functions that the block captures, filled in at its end. Compiled code from before is dropped, so that the
-    order of tests does not matter."""
+    """The functions that the block captures, filled in at its end. Compiled code from before is dropped, and what other
+    processes have kept is not looked for, so that neither the order of tests nor earlier runs matter."""
     own, seen = Ledger(), Summary()
     drop_entries()
     unsubscribe = subscribe(own.note)
     try:
-        yield seen
+        with config.patch(keep_captures=False):
+            yield seen
     finally:
         unsubscribe()
         seen.update(summarize(own.records(), root))

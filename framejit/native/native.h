@@ -141,6 +141,9 @@ int lru_cache_init(PyObject *module);
 /* ---- type_slots.c ---- */
 int type_slots_init(PyObject *module);
 
+/* ---- fork.c ---- */
+int fork_init(PyObject *module);
+
 /* ---- hash_table.c ---- */
 int hash_table_init(PyObject *module);
 

@@ -153,6 +153,9 @@ class IntegerNode(Node):
     def decide(self) -> int:
         return self.conditions.pin(self.expression)
 
+    def pos(self) -> Node:
+        return self
+
     def neg(self) -> Node:
         return IntegerNode(-self.expression, self.conditions)
 
@@ -370,6 +373,9 @@ class FloatNode(Node):
         return cast(float, self.hint)
 
     def sym_float(self) -> Node:
+        return self
+
+    def pos(self) -> Node:
         return self
 
     def neg(self) -> Node:

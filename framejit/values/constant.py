@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
-ANNOTATION_TYPES = (types.UnionType, types.GenericAlias)
+ANNOTATION_TYPES = (types.UnionType, types.GenericAlias, type(Callable[[], None]))
 # the 0 that functions of re have for a default, since CPython 3.13
 RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))
 SINGLETON_TYPES = (
@@ -141,6 +141,8 @@ class ConstantValue(Value):
                 args = [ConstantValue(as_index(frame, args[0]))]
             elif not issubclass(other, _PLAIN) and not (text and name == "__mod__"):
                 return ConstantValue(NotImplemented)  # numbers and text only work with their own kind
+        if name == "__iter__" and not args and static_lookup(type(self.value), name, None) is not None:
+            return frame.get_iter(self)
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(frame.constants(frame.iterate(args[0]))))]
         if name == "format" and isinstance(self.value, str):

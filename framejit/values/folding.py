@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit.signals import NotConstant, Unsupported
@@ -41,7 +41,7 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
         ) from None
     if any(
         type(part) is type and part in frame.capture.made_classes
-        for part in (getattr(function, "__self__", None), *real_args, *real_kwargs.values())
+        for part in _parts((getattr(function, "__self__", None), *real_args, *real_kwargs.values()))
     ):
         raise Unsupported("what is made of a class that was made here, and would hold the one of the capture")
     if any(map(runs_code, real_args)):
@@ -68,6 +68,14 @@ def fold(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: 
     ):
         raise Unsupported(f"{getattr(function, '__qualname__', function)}() returns a {type(result).__name__}", "FJ121")
     return from_python(result)
+
+
+def _parts(objects: Iterable[Any]) -> Iterator[Any]:
+    """Objects, and what collections among them hold."""
+    for obj in objects:
+        yield obj
+        if is_a(obj, (tuple, list, frozenset)):
+            yield from _parts(obj)
 
 
 def _note_what_is_of_this_process(frame: Frame, args: list[Any], result: Any) -> None:

@@ -29,6 +29,7 @@ from framejit.values.objects import (
     module,
     named_tuples,
     python_module,
+    slot_descriptors,
     weak_references,
 )
 from framejit.values.objects.functions import function_values, model_values

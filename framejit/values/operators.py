@@ -117,8 +117,10 @@ def _of_tensors(
         graph = frame.capture.graph
         if a is not given[0]:  # as `Tensor.__rtruediv__` does
             return graph.call(operator.mul, [graph.call("reciprocal", [b], is_method=True), a])
-        if b is not given[1] and b.fake.device.type != "cpu":
-            return graph.call(operator.imul if in_place else operator.mul, [a, inverse(graph, b)])
+        number = given[1]
+        if isinstance(number, (ReadNumberValue, SymNumberValue)) and a.fake.device.type != "cpu":
+            by_inverse = inverse(graph, number, b.fake.dtype)
+            return graph.call(operator.imul if in_place else operator.mul, [a, by_inverse])
     if isinstance(a, TensorValue):
         return frame.capture.graph.call(in_place_function if in_place else function, [a, b])
     if (

@@ -126,7 +126,7 @@ class SymNumberValue(Value):
     # ---- graphs -----------------------------------------------------------------------------------
 
     def as_tensor(self, function: Any, tensor: TensorValue) -> Value:
-        """What stands for the number in `function(tensor, number)`.
+        """The value that an operation on a tensor is given in place of the number: `function(tensor, number)`.
 
         A 0-d tensor of the tensor's own dtype gives the same result, because torch converts the number to that dtype
         too, in float32, float64 and, for ints, int64; narrower floats compute with the number in float32. Beside ints a

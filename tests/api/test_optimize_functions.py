@@ -163,7 +163,7 @@ def test_what_cannot_be_called_is_refused(target):
 @pytest.mark.parametrize(
     "option",
     [
-        {"mode": "max-autotune"}, {"mode": 3}, {"options": {"max_autotune": True}}, {"dynamic": "yes"},
+        {"mode": "max-autotune-cudagraphs"}, {"mode": 3}, {"options": {"max_autotune": True}}, {"dynamic": "yes"},
         {"fullgraph": 1},
         {"options": {"activation_memory": 0.5, "trace": 1}},
     ],
@@ -179,20 +179,24 @@ def test_unsupported_options_are_refused_in_one_sentence(option, disable):
 def test_a_misspelt_mode_gets_a_suggestion():
     with pytest.raises(InvalidOption, match="did you mean 'reduce-overhead'"):
         framejit.optimize(double, mode="reduce_overhead")
-    with pytest.raises(InvalidOption, match="there are: default, reduce-overhead"):
-        framejit.optimize(double, mode="max-autotune-no-cudagraphs")
+    with pytest.raises(InvalidOption, match="did you mean 'max-autotune'"):
+        framejit.optimize(double, mode="maxautotune")
+    with pytest.raises(InvalidOption, match="there are: default, max-autotune, max-autotune-no-cudagraphs, reduce"):
+        framejit.optimize(double, mode="quick")
 
 
-def test_a_mode_that_a_backend_does_not_know_is_told_of():
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
+def test_a_mode_that_a_backend_does_not_know_is_told_of(mode):
     with pytest.warns(framejit.errors.FramejitWarning, match="knows no modes"):
-        fast = framejit.optimize(double, mode="reduce-overhead", backend="eager")
+        fast = framejit.optimize(double, mode=mode, backend="eager")
     assert torch.equal(fast(X), X * 2)
 
 
 @pytest.mark.parametrize(
     "option",
     [
-        {"mode": "default"}, {"mode": "reduce-overhead"}, {"mode": None}, {"options": {}}, {"options": None},
+        {"mode": "default"}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"}, {"mode": None},
+        {"options": {}}, {"options": None},
         {"dynamic": False},
     ],
 )

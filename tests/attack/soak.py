@@ -24,7 +24,7 @@ STUCK = 240.0  # seconds without a step: threads wait for each other
 # what the process has only one of: calls of several threads would see each other's
 SHARED_STATE = (
     "rand", "seed", "dropout", "default_dtype", "bernoulli", "uniform_", "normal_", "stdout", "Dropout", "data_ptr",
-    "empty",
+    "empty", "multinomial",
 )
 TEMPLATE = """
 def shared(x, y, n=2, mode='a'):

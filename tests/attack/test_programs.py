@@ -1,4 +1,4 @@
-"""Eighty random programs behave as plain Python, even numbers as captured, odd ones through the fusing backend."""
+"""A hundred random programs behave as plain Python, even numbers as captured, odd ones through the fusing backend."""
 from __future__ import annotations
 
 import ast
@@ -7,16 +7,17 @@ import re
 
 import pytest
 
-from tests.attack.generator.program import program
+from tests.attack.generator.program import LOOPS, program
 from tests.attack.pool import Pool, groups
 
 KNOWN = pathlib.Path(__file__).with_name("known_differences.txt")
-PROGRAMS = 80  # two minutes of a core; `make attack` runs thousands of others
+# two minutes of a core; `make attack` runs thousands of others
+PROGRAMS = [*range(80), *range(LOOPS, LOOPS + 20)]
 
 
 @pytest.mark.slow
 def test_random_programs(tmp_path: pathlib.Path) -> None:
-    done = Pool(range(PROGRAMS), tmp_path).run()
+    done = Pool(PROGRAMS, tmp_path).run()
     known = {int(line.split()[0]) for line in KNOWN.read_text().splitlines()}
     new = {seed: entry for seed, entry in done.items() if entry["kind"] != "equal" and seed not in known}
     listed = "\n".join(f"  {signature} (python -m tests.attack reduce {seeds[0]})" for signature, seeds in groups(new))
@@ -50,3 +51,14 @@ def test_programs_end():
         goes_up = any(f"{name} += 1" in steps for name, n in re.findall(r"(\w+) < (\d)(?= and \()", test))
         goes_down = any(f"{name} -= 1" in steps for name in re.findall(r"^(\w+) > 0$", test))
         assert goes_up or goes_down, ast.unparse(loop)
+
+
+def test_loops_that_data_end_are_bounded():
+    for seed in range(LOOPS, LOOPS + 300):
+        [function] = [node for node in ast.parse(program(seed).text).body if getattr(node, "name", "") == "fn"]
+        for loop in [node for node in ast.walk(function) if isinstance(node, ast.While)]:
+            test, (first, *others) = ast.unparse(loop.test), [ast.unparse(step) for step in loop.body]
+            counter = first.split()[0]
+            assert first in (f"{counter} += 1", f"{counter} = {counter} + 1", f"{counter} -= 1"), ast.unparse(loop)
+            left = others and re.fullmatch(rf"if {counter} > \d:\n    break", others[0])
+            assert left or re.search(rf"\b{counter} (< \d|> 0)", test), ast.unparse(loop)

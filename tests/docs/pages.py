@@ -79,7 +79,6 @@ def prepare(workplace: Path) -> dict[str, str]:
     paths = {name: os.pathsep.join(filter(None, [folder, kept.get(name)])) for name, folder in first.items()}
     return {
         **kept, **paths, "PYTEST_PLUGINS": "pytest_framejit", "FRAMEJIT_CACHE_DIR": str(workplace / "cache"),
-        "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",  # as before a terminal, where what pages show comes from
     }
 

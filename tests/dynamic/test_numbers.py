@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 
@@ -187,3 +189,12 @@ def test_an_attribute_that_tensors_do_not_have():
                 return str(e)
 
         assert framejit.optimize(f, fullgraph=True)(torch.ones(3)) == f(torch.ones(3))
+
+
+@BACKENDS
+def test_unary_plus(backend):
+    def f(x, k):
+        n = x.shape[0]
+        return x * +n, +k + 1, operator.pos(n)
+
+    compare(f, [lambda n=n: (torch.ones(n), n + 2) for n in (5, 7, 9, 4)], backend, 2)

@@ -1,7 +1,6 @@
 """`framejit explain` and `report`: whatever the script does, the report of what was seen is written and the exit code
 is the script's."""
 import json
-import os
 import signal
 import subprocess
 import textwrap
@@ -91,8 +90,7 @@ BY_SIGTERM = {
 @pytest.fixture
 def shell(tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess:
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return forked.run(arguments, cwd=tmp_path, env=env, timeout=120)
+        return forked.run(arguments, cwd=tmp_path, timeout=120)
 
     return run
 

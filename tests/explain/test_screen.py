@@ -73,7 +73,7 @@ def test_the_line_of_the_script_that_leads_to_a_break(tmp_path):
     for options in ((), ("--full",)):
         done[options] = forked.run(
             ["-m", "framejit", "explain", *options, "--json", "report.json", "script.py"], cwd=tmp_path,
-            env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=120,
+            timeout=120,
         )
     findings = json.loads((tmp_path / "report.json").read_text())["findings"]
     led_from = {finding["function"]: finding["led_from"] for finding in findings}

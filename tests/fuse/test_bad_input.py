@@ -4,7 +4,6 @@ details; nothing is lost."""
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import textwrap
 import warnings
@@ -20,6 +19,8 @@ from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.errors import FramejitWarning
 from framejit.fakes.light_torch import light
+
+import forked
 
 
 def program(x, y):
@@ -144,10 +145,7 @@ def run_without(blocked: str, code: str) -> str:
         sys.meta_path.insert(0, Blocked())
         import torch, framejit
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)], capture_output=True, text=True,
-        timeout=120,
-    )
+    done = forked.run(["-c", textwrap.dedent(start) + textwrap.dedent(code)], timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -3,7 +3,6 @@ looks at times."""
 import argparse
 import json
 import math
-import os
 import pathlib
 import sys
 
@@ -18,9 +17,7 @@ def run(command, tmp_path, *options):
     figures = tmp_path / "figures.json"
     common = ["--device", "cpu", "--size", "tiny", "--impls", "ours,eager", "--rounds", "1", "--json", str(figures)]
     started = [str(BENCHMARKS / command), *common, *options]
-    # threads that wait for a busy machine take longer than all the work
-    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = forked.run(started, timeout=300, cwd=tmp_path, env=one_thread)
+    done = forked.run(started, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads(figures.read_text())
     assert {"torch", "python", "device", "dtype", "size", "backend", "rows", "summary"} <= written.keys()
@@ -148,3 +145,38 @@ def test_every_implementation_gets_other_inputs_of_the_same_shape(measure):
                 torch.equal(a, b) for a, b in zip(one, other)
             )
             assert all(t.dtype in (torch.bfloat16, torch.int64) for t in one)
+
+
+REPORTED = {
+    "rows": [
+        {
+            "name": "tiny", "ours": {"seconds": 2.0, "first_s": 8.0, "kernels": 3}, "eager": {"seconds": 4.0},
+            "bandwidth": {"ours": 0.5},
+        },
+        {"name": "call", "framejit": 3.0, "bare": 2.0},
+    ],
+    "models": {"bert": {"framejit": {"first_s": 1.0, "graphs": 5}, "torch.compile": {"first_s": 9.0}}},
+}
+
+
+@pytest.mark.parametrize(("slower", "worse"), [("1.05", []), ("1.5", ["tiny seconds"])])
+def test_two_checkouts_are_compared_figure_by_figure(tmp_path, slower, worse):
+    """Programs that write a report stand for the benchmarks: of the checkout afterwards one figure is larger."""
+    for name, factor in (("before", "1"), ("after", slower)):
+        (tmp_path / name / "benchmarks").mkdir(parents=True)
+        (tmp_path / name / "benchmarks" / "kernels.py").write_text(
+            f"import json, sys\nreport = {REPORTED!r}\nreport['rows'][0]['ours']['seconds'] *= {factor}\n"
+            "json.dump(report, open(sys.argv[sys.argv.index('--json') + 1], 'w'))\nsys.exit(1)\n"
+        )
+        (tmp_path / name / "benchmarks" / "models.py").write_text("raise MemoryError('too large')\n")
+    report = tmp_path / "report.json"
+    command = [BENCHMARKS / "checkouts.py", tmp_path / "before", tmp_path / "after", "--json", report, "--rounds", "2"]
+    done = forked.run([*command, "--only", "kernels"], timeout=60)
+    assert done.returncode == bool(worse), done.stderr
+    rows = {row["name"]: row for row in json.loads(report.read_text())["kernels"]}
+    assert set(rows) == {"tiny seconds", "tiny first_s", "bert first_s", "call"}
+    assert [name for name, row in rows.items() if row["worse"]] == worse
+    assert rows["tiny seconds"]["ratio"] == float(slower) and rows["tiny seconds"]["plain"] == 1.0
+    assert rows["bert first_s"]["plain"] is None
+    failed = forked.run([*command, "--only", "models"], timeout=60)
+    assert failed.returncode == 1 and "MemoryError: too large" in failed.stdout

@@ -1,7 +1,5 @@
 """`framejit.inspect` and `framejit.status` tell what runs: kernels, sources, what ATen does, and what was quicker."""
 import functools
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,6 +9,8 @@ import framejit
 from framejit import _native
 from framejit.errors import InvalidTarget
 from framejit.events import emit
+
+import forked
 
 
 def fused(x, y):
@@ -129,8 +129,7 @@ def test_functions_under_framejit_run(tmp_path):
         "import torch, framejit\ndef f(x):\n    return (x.sin() + 1).cos()\nf(torch.randn(8))\nf(torch.randn(8))\n"
         "print(framejit.inspect(f).n_kernels)\n"
     )
-    line = [sys.executable, "-m", "framejit", "run", "--backend", "fuse", "script.py"]
-    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ran = forked.run(["-m", "framejit", "run", "--backend", "fuse", "script.py"], cwd=tmp_path, timeout=120)
     assert ran.stdout == "1\n", ran.stderr
 
 

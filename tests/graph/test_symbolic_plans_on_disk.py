@@ -87,7 +87,7 @@ def test_other_sizes_than_those_it_was_made_for_take_a_plan_that_holds_for_them(
     def f(x):
         return x.softmax(-1).sum(0) if x.shape[0] > 4 else x * 2
 
-    ran(f, torch.randn(6, 40))
+    ran(f, torch.randn(6, 39))  # odd rows: rows of whole vectors, of whatever width, are a variant of their own
     assert ran(f, torch.randn(60, 41)) == {"record"}
     assert ran(f, torch.randn(3, 41)) >= {"record", "lower"}
     assert ran(f, torch.randn(3, 33)) == {"record"} and ran(f, torch.randn(33, 33)) == {"record"}

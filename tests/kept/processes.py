@@ -15,7 +15,7 @@ import torch
 
 import framejit
 from framejit import events
-from framejit.kept.surroundings import _process
+from framejit.kept.surroundings import process_hash
 
 from comparison import assert_same
 
@@ -34,27 +34,37 @@ def loaded(name: str, source: str, file: str) -> types.ModuleType:
 class Run:
     """What one run of a program came to."""
 
+    close = {"atol": 1e-5, "rtol": 1e-4}
+    """How close the results of kernels have to be to eager's."""
+
     def __init__(self, program: str, library: str = "", backend: str = "eager", **options: Any) -> None:
-        _process.cache_clear()
+        process_hash.cache_clear()
         torch.manual_seed(0)
         if library:
             loaded(LIBRARY, library, os.path.join(sysconfig.get_paths()["purelib"], f"{LIBRARY}.py"))
         self.module = loaded(PROGRAM, program, "/nowhere/kept_program.py")
-        target, args = self.module.target, self.module.args
-        expected = target(*args)
+        target = self.module.target
+        expected = self.seeded(target)
         self.events: list[events.Event] = []
         unsubscribe = events.subscribe(self.events.append)
         try:
             self.optimized = framejit.optimize(target, backend=backend, **options)
-            self.result = self.optimized(*args)
-            again = self.optimized(*args)
+            self.result = self.seeded(self.optimized)
+            again = self.seeded(self.optimized)
         finally:
             unsubscribe()
-        close = {"atol": 1e-5, "rtol": 1e-4} if backend == "fuse" else {}
+        close = self.close if backend == "fuse" else {}
         assert_same(self.result, expected, **close)
         assert_same(again, expected, **close)
         self.captured = any(event.kind == "capture_started" for event in self.events)
         self.said = [event.reason for event in self.events if event.kind == "cache" and event.what == "capture"]
+
+    def seeded(self, fn: Any) -> Any:
+        """The results of a call, with the random numbers that each call has, and the buffers as they were at first."""
+        torch.manual_seed(7)
+        for buffer, before in zip(getattr(self.module, "buffers", ()), getattr(self.module, "before", ())):
+            buffer.copy_(before)
+        return fn(*self.module.args)
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 
 import pytest
 from kept.processes import Run, one_folder
@@ -16,6 +14,8 @@ from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_entry import seal, unseal
 from framejit.errors import ArchiveError, FramejitWarning
 from framejit.kept import archive
+
+import forked
 
 PROGRAM = """
 import torch
@@ -177,8 +177,17 @@ def test_files_that_were_copied_later(saved, elsewhere, monkeypatch):
 SCRIPT = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Linear(4, 1))
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x / 2.0
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient / 2.0
 def loss(x):
     return net(x).square().mean()
+def halved(x):
+    return Halved.apply(net(x)).sum()
 def predict(x):
     with torch.no_grad():
         y = net(x)
@@ -187,6 +196,7 @@ def predict(x):
 x = torch.arange(8.0).reshape(2, 4)
 predict(x)
 loss(x).backward()
+halved(x).backward()
 """
 LOADS = """
 import sys, framejit
@@ -197,7 +207,8 @@ from framejit import script
 kinds = []
 framejit.events.subscribe(lambda event: kinds.append((event.kind, event.fields.get("function"))))
 script.run(SCRIPT, [])
-print("captured", ("capture_started", "predict") in kinds, "found", ("capture_found", "predict") in kinds)
+for name in ("predict", "loss"):
+    print(name, "captured", ("capture_started", name) in kinds, "found", ("capture_found", name) in kinds)
 """
 
 
@@ -206,23 +217,21 @@ def test_warm_fills_the_cache_and_a_file(tmp_path):
     script, file = tmp_path / "script.py", tmp_path / "warm.framejit"
     script.write_text(SCRIPT)
     environment = os.environ | {"FRAMEJIT_KEEP_CAPTURES": "1", "FRAMEJIT_CACHE_DIR": str(tmp_path / "one")}
-    made = subprocess.run(
-        [sys.executable, "-m", "framejit", "warm", "--save", file, script], env=environment, capture_output=True,
-        text=True, timeout=300, cwd=tmp_path,
-    )
+    made = forked.run(["-m", "framejit", "warm", "--save", file, script], env=environment, timeout=300, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert made.stdout == "seen (2, 1)\n"
     assert "[framejit] kept " in made.stderr and str(tmp_path / "one") in made.stderr
-    assert "loss (script.py:4)" in made.stderr.partition("not kept:")[2]  # gradients
+    told = made.stderr.partition("not kept:")[2]
+    assert "halved (script.py:13): its graph calls OpaqueCall" in told and "loss" not in told
     assert f"entries to {file}" in made.stderr
     program = tmp_path / "loads.py"
     program.write_text(LOADS.replace("SCRIPT", repr(str(script))))
     environment["FRAMEJIT_CACHE_DIR"] = str(tmp_path / "two")
-    loaded = subprocess.run(
-        [sys.executable, program, file], env=environment, capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    loaded = forked.run([program, file], env=environment, timeout=300, cwd=tmp_path)
     assert loaded.returncode == 0, loaded.stderr
-    assert loaded.stdout == "loaded True\nseen (2, 1)\ncaptured False found True\n"
+    assert loaded.stdout == (
+        "loaded True\nseen (2, 1)\npredict captured False found True\nloss captured False found True\n"
+    )
 
 
 @pytest.mark.process
@@ -230,8 +239,6 @@ def test_warm_writes_nothing_where_it_can_not(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = os.environ | {"FRAMEJIT_KEEP_CAPTURES": "1", "FRAMEJIT_CACHE_DIR": str(tmp_path / "one")}
-    made = subprocess.run(
-        [sys.executable, "-m", "framejit", "warm", "--save", tmp_path / "no" / "file", script], env=environment,
-        capture_output=True, text=True, timeout=300, cwd=tmp_path,
-    )
+    command = ["-m", "framejit", "warm", "--save", tmp_path / "no" / "file", script]
+    made = forked.run(command, env=environment, timeout=300, cwd=tmp_path)
     assert made.returncode == 0 and made.stdout == "seen (2, 1)\n" and "nothing is written: " in made.stderr

@@ -7,8 +7,6 @@ import errno
 import marshal
 import os
 import random
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -20,6 +18,8 @@ import framejit
 from framejit.backends.fuse.cache import cache_folder, disk_cache
 from framejit.backends.fuse.cache.cache_entry import seal
 from framejit.kept import store
+
+import forked
 
 PROGRAM = """
 import torch
@@ -239,14 +239,9 @@ def test_two_processes_write_at_once(folder, tmp_path):
         print("capture" if "framejit.capture.capture" in sys.modules else "none")
     """))
     environment = os.environ | {"FRAMEJIT_CACHE_DIR": str(folder)}
-    running = [
-        subprocess.Popen([sys.executable, script], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         text=True)
-        for _ in range(3)
-    ]
-    for process in running:
-        out, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
+    for done in forked.run_at_once(3, [script], env=environment, timeout=120):
+        assert done.returncode == 0, done.stderr
+    assert forked.run([script], env=environment, timeout=120).stdout == "none\n"
 
 
 def test_a_folder_that_can_only_be_read(folder, monkeypatch):

@@ -14,10 +14,19 @@ def own_folder(tmp_path):
 
 HEAD = "import torch\nnet = torch.nn.Linear(3, 3)\n"
 MISSING = {
-    "graphs with gradients are recorded with their backward": HEAD + """
+    "its graph holds the graph of a checkpoint, which is an object of this process": HEAD + """
+from torch.utils.checkpoint import checkpoint
+def target(x):
+    return checkpoint(lambda y: torch.tanh(net(torch.tanh(net(y)))), x, use_reentrant=False)
+args = (torch.ones(3),)
+""",
+    "with symbolic sizes forward and backward are variants": HEAD + """
+import framejit
+x = torch.ones(5, 3)
+framejit.mark_dynamic(x, 0)
 def target(x):
     return net(x).sum()
-args = (torch.ones(3),)
+args = (x,)
 """,
 }
 

@@ -491,3 +491,19 @@ args = (torch.ones(3),)
 """
     for _ in range(2):
         assert not Run(program).module.asked
+
+
+def test_an_answer_of_torchs_is_asked_for_again():
+    program = """
+import torch
+def target(x):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        return torch.mm(x, x) * 2.0
+args = (torch.ones(3, 3),)
+"""
+    first = Run(program)
+    assert first.captured and not any(first.said), first.said
+    assert not Run(program).captured
+    with torch.autocast("cpu", torch.float16):
+        assert Run(program).captured
+    assert not Run(program).captured

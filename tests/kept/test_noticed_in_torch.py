@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 import pathlib
+import sys
 import types
 
 import pytest
@@ -202,12 +203,33 @@ def test_files_are_noticed(monkeypatch, tmp_path, name):
     assert Run(PLAIN).captured
 
 
-@pytest.mark.parametrize("what, value", [("version", "3.99.0 (main)"), ("platform", "other"), ("flags", ("-O",))])
+def other_flags(**other):
+    """The flags of a Python that was started with other options."""
+    flags = {name: getattr(sys.flags, name) for name in sys.flags.__match_args__}
+    return types.SimpleNamespace(**flags | other, __match_args__=tuple(flags))
+
+
+@pytest.mark.parametrize(
+    "what, value",
+    [
+        ("version", "3.99.0 (main)"), ("platform", "other"), ("flags", other_flags(optimize=9)),
+        ("flags", other_flags(bytes_warning=9)), ("flags", other_flags(dev_mode="other")),
+    ],
+    ids=["version", "platform", "-O", "-b", "-X dev"],
+)
 def test_another_python_is_noticed(monkeypatch, what, value):
     assert Run(PLAIN).captured
     fake = types.SimpleNamespace(**{**vars(surroundings.sys), what: value})
     monkeypatch.setattr(surroundings, "sys", fake)
     assert Run(PLAIN).captured
+
+
+@pytest.mark.parametrize("name", sorted(surroundings._FLAGS_WITHOUT_SAY))
+def test_flags_that_change_no_capture_have_no_say(monkeypatch, name):
+    assert Run(PLAIN).captured
+    fake = types.SimpleNamespace(**{**vars(surroundings.sys), "flags": other_flags(**{name: 9})})
+    monkeypatch.setattr(surroundings, "sys", fake)
+    assert not Run(PLAIN).captured
 
 
 @pytest.mark.parametrize("name", ["git_version", "cuda"])

@@ -12,6 +12,8 @@ import pytest
 
 from framejit.config import Config, from_environment
 
+import forked
+
 pytestmark = pytest.mark.process
 
 TELL = """
@@ -19,6 +21,7 @@ import json, sys
 print(json.dumps({
     "captured": "framejit.capture.capture" in sys.modules,
     "lowered": "framejit.backends.fuse.lowering.lower_graph" in sys.modules,
+    "recorded": "framejit.backends.fuse.graph.record" in sys.modules,
     "error": float((got.double() - expected.double()).norm() / expected.double().norm()),
 }))
 """
@@ -74,28 +77,72 @@ with torch.no_grad():
     for _ in range(3):
         got = optimized(input_ids=tokens, use_cache=False)[0]
 """
+TRAINING = """
+import copy, torch, framejit
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.25), torch.nn.LayerNorm(16))
+x, y = torch.randn(8, 16), torch.arange(8)
+def loss_of(net, x, y):
+    return torch.nn.functional.cross_entropy(net(x), y)
+def inputs():
+    return x, y
+def trained(net, loss_of):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        loss_of(net, *inputs()).backward()
+        optimizer.step()
+    return torch.cat([part.detach().flatten() for p in net.parameters() for part in (p, p.grad)])
+expected = trained(copy.deepcopy(net), loss_of)
+got = trained(net, framejit.optimize(loss_of))
+"""
 
 
-def run(program: str, folder, seed: str = "random", name: str = "program.py") -> dict[str, object]:
+MODELS = ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama")
+ALL = {"captured": True, "lowered": True, "recorded": True}
+NOTHING = dict.fromkeys(ALL, False)
+FIRST, SECOND = "1", "2"
+"""Seeds of hashes, and so processes that were started apart, which what runs is a fork of."""
+
+
+def run(
+    program: str, folder, seed: str = FIRST, name: str = "program.py", options: tuple[str, ...] | None = None,
+    having: tuple[str, ...] = (),
+) -> dict[str, object]:
+    """What a process tells: one that was started for it with these options of Python's, else a fork of one that has
+    torch, and these modules."""
     script = folder / name
     script.write_text(textwrap.dedent(program) + TELL)
     environment = os.environ | {
         "FRAMEJIT_KEEP_CAPTURES": "1", "FRAMEJIT_CACHE_DIR": str(folder / "cache"), "PYTHONHASHSEED": seed,
     }
-    made = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=300)
+    if options is None:
+        made = forked.run([script], env=environment, timeout=300, having=having)
+    else:
+        command = [sys.executable, *options, script]
+        made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     told = json.loads(made.stdout.splitlines()[-1])
     assert told.pop("error") < 1e-5
     return told
 
 
-NOTHING = {"captured": False, "lowered": False}
-
-
 def test_a_second_process_captures_nothing(tmp_path):
-    assert run(SMALL, tmp_path) == {"captured": True, "lowered": True}
-    assert run(SMALL, tmp_path) == NOTHING
-    assert run(SMALL, tmp_path, seed="7") == NOTHING
+    assert run(SMALL, tmp_path) == ALL
+    # which writes no bytecode and has hashes without a seed: sys.flags tells, but it changes no capture
+    assert run(SMALL, tmp_path, "0", options=("-B", "-q")) == NOTHING
+    assert run(SMALL, tmp_path, seed=SECOND) == NOTHING
+    assert run(SMALL, tmp_path, options=("-bb",))["captured"]  # comparisons of bytes with text raise there
+
+
+def test_a_second_process_trains_what_the_first_compiled(tmp_path):
+    assert run(TRAINING, tmp_path) == ALL
+    assert run(TRAINING, tmp_path, seed=SECOND) == NOTHING
+    flipped = TRAINING.replace("y = torch.arange(8)", "y = torch.arange(8).flip(0)")
+    assert run(flipped, tmp_path, seed=SECOND) == NOTHING
+    assert run(TRAINING.replace("cross_entropy(net(x), y)", "cross_entropy(net(x), y) * 2"), tmp_path)["captured"]
+    assert run(TRAINING.replace("0.25", "0.5"), tmp_path)["captured"]
 
 
 def test_a_second_process_with_another_line_captures(tmp_path):
@@ -103,15 +150,17 @@ def test_a_second_process_with_another_line_captures(tmp_path):
     assert run(SMALL.replace("* self.scale", "/ self.scale"), tmp_path)["captured"]
     assert run(SMALL.replace("+ x\n", "- x\n"), tmp_path)["captured"]
     assert run(SMALL, tmp_path, name="moved.py")["captured"]  # lines of other files
-    assert run(SMALL, tmp_path) == NOTHING
+    assert run(SMALL, tmp_path, seed=SECOND) == NOTHING
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("program", [BERT, LLAMA.replace("LAYERS", "2"), LLAMA.replace("LAYERS", "22")])
+@pytest.mark.parametrize(
+    "program", [BERT, LLAMA.replace("LAYERS", "2"), LLAMA.replace("LAYERS", "22")], ids=["bert", "llama", "22 layers"]
+)
 def test_models_of_transformers(program, tmp_path):
     pytest.importorskip("transformers")
-    assert run(program, tmp_path)["captured"]
-    assert run(program, tmp_path) == NOTHING
+    assert run(program, tmp_path, having=MODELS)["captured"]
+    assert run(program, tmp_path, seed=SECOND, having=MODELS) == NOTHING
 
 
 def test_captures_are_kept_unless_that_is_switched_off():

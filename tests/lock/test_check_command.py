@@ -115,6 +115,29 @@ def test_without_a_script_all_that_the_lock_names_are_run(project, script):
     assert project.check().returncode == 1
 
 
+def test_captures_that_earlier_runs_have_kept_change_nothing(project, monkeypatch):
+    """A kept capture with symbolic sizes would spare the recompile that leads to it, on this machine only."""
+    monkeypatch.setenv("FRAMEJIT_KEEP_CAPTURES", "1")
+    monkeypatch.setenv("FRAMEJIT_CACHE_DIR", str(project.folder / "cache"))
+    project.write("sizes.py", """
+        import framejit, torch
+        framejit.events.subscribe(lambda event: print(event.kind))
+        @framejit.optimize
+        def scores(x):
+            return (x * 2).softmax(-1)
+        for n in (3, 4, 5):
+            scores(torch.ones(2, n))
+        """)
+    project.check("--update", "sizes.py")
+    lock = project.folder / "framejit.lock"
+    cold = lock.read_text()
+    assert json.loads(cold)["programs"]["sizes.py"]["sizes.py::scores"]["recompiles"] == 1
+    assert "capture_kept" in project.python("sizes.py").stdout and "capture_found" in project.python("sizes.py").stdout
+    assert (project.check("sizes.py").returncode, project.check("sizes.py").stderr) == (0, "")
+    project.check("--update", "sizes.py")
+    assert lock.read_text() == cold
+
+
 def test_a_lock_elsewhere_and_a_file_that_is_none(project, script):
     (project.folder / "locks").mkdir()
     project.check("--update", "--lock", "locks/my.lock", "model.py")

@@ -78,7 +78,9 @@ def environment(tmp_path):
     folder = tmp_path / "env"
     venv.create(folder, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    packages.joinpath("borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # this one may be virtual too, and see those of the interpreter that it was made from
+    borrowed = (path for path in sys.path if Path(path).name == "site-packages")
+    packages.joinpath("borrowed.pth").write_text("".join(f"{path}\n" for path in borrowed))
     return folder
 
 

@@ -10,11 +10,11 @@ from comparison import assert_same
 
 GRAPHS = {
     "readme_example": (3, 3), "detection": (7, 7), "clipped_step": (2, 3), "without_nans": (1, 4),
-    "adaptive_rate": (1, 3), "best_row": (1, 5), "converging": (3, 3), "noisy": (1, 3), "early_return": (1, 3),
+    "adaptive_rate": (1, 3), "best_row": (1, 5), "converging": (1, 3), "noisy": (1, 3), "early_return": (1, 3),
     "running_statistics": (1, 7),
 }
 """Of framejit and of torch.compile, as `python tests/programs/branches.py` prints them with torch 2.13 on CPython 3.11.
-Programs that print, go by sizes that data decides, or loop by data have as many as torch.compile's."""
+Programs that print or go by sizes that data decides have as many as torch.compile's."""
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

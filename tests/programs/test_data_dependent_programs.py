@@ -50,10 +50,10 @@ def test_greedy_decoding_in_a_window_compiles_its_body_once():
 
 def test_newton_iteration():
     x = torch.tensor([2.0, 9.0, 100.0], dtype=torch.double)
-    pair = check(newton_sqrt, x, graphs=range(1, 6), breaks=1)
+    pair = check(newton_sqrt, x, graphs=1, breaks=0)
     root, steps = pair.call(x * 1000, 0.5)  # float32 gets no nearer
     torch.testing.assert_close(root, (x * 1000).sqrt())
-    assert steps > 5 and pair.graphs <= 6
+    assert steps > 5 and pair.graphs <= 2
 
 
 def test_newton_iteration_share():

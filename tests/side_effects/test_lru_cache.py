@@ -3,8 +3,6 @@ every call."""
 
 import functools
 import gc
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -14,6 +12,7 @@ import framejit
 from framejit.events import subscribe
 from framejit.values.builtins.cached_function import put_result
 
+import forked
 from support import Pair
 
 X = torch.tensor([1.0, 2.0, 3.0])
@@ -717,7 +716,8 @@ def test_under_fullgraph_real_calls_may_meet_audit_hooks(tmp_path):
     again."""
     program = tmp_path / "program.py"
     program.write_text(WITH_AN_AUDIT_HOOK)
-    subprocess.run([sys.executable, program], check=True, timeout=300)
+    done = forked.run([program], timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_sizes_and_tuples_as_arguments():

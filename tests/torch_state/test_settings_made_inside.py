@@ -36,18 +36,63 @@ def raises_between(x):
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("fn", [put_back, left, raises_between])
-def test_default_dtype(fn):
-    compiled = framejit.optimize(fn, fullgraph=True, backend="eager")
+def drawn_and_dropped(x):
+    torch.set_default_dtype(torch.float64)
+    torch.rand(3)
+    return x + 1
+
+
+def drawn(x):
+    torch.set_default_dtype(torch.float64)
+    return torch.rand(3), torch.randn(x.shape), torch.normal(0.0, 1.0, (2,)), x * torch.randint(9, (4,))
+
+
+def made(x):
+    ones = torch.ones(x.shape)
+    torch.set_default_dtype(torch.float64)
+    return (
+        ones, torch.ones(x.shape) * x, torch.full((2,), 0.1), torch.full((2,), 1), torch.arange(0, 1, 0.3),
+        torch.linspace(0, 1, 3), torch.eye(2), torch.tensor([0.1, 0.2]), torch.zeros(2, dtype=torch.float32), x * 0.1,
+    )
+
+
+def promoted(x):
+    n = x.long()
+    torch.set_default_dtype(torch.float64)
+    return n * 0.1, n / 3, n.sin(), (n + 16777216) > 16777217.5, n * x, torch.where(n > 2, 0.1, 0.2), n + 1
+
+
+@pytest.fixture
+def seeded():
+    before = torch.get_rng_state()
+    yield
+    torch.set_rng_state(before)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", [put_back, left, raises_between, drawn_and_dropped, drawn, made, promoted])
+def test_default_dtype(fn, backend, seeded):
+    compiled = framejit.optimize(fn, fullgraph=True, backend=backend)
     for before in (torch.float32, torch.float64, torch.float32):
         found = []
         for f in (fn, compiled):
+            torch.default_generator.manual_seed(1)
             torch.set_default_dtype(before)
             try:
-                found.append((f(X), torch.get_default_dtype()))
+                found.append((f(X), torch.get_default_dtype(), torch.rand(1, dtype=torch.float32)))
             finally:
                 torch.set_default_dtype(torch.float32)
         assert str(found[0]) == str(found[1])
+
+
+@pytest.mark.parametrize("fn", [put_back, drawn, made])
+def test_plans_are_told_the_default_dtype_of_each_operation(fn, seeded):
+    compiled = framejit.optimize(fn, backend="fuse")
+    try:
+        compiled(X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [graph.reason for graph in framejit.inspect(compiled).graphs] == [""]
 
 
 def flags():

@@ -82,16 +82,17 @@ def test_results_and_gradients_lie_as_eager_s(as_on_gpus, fn):
     torch.manual_seed(0)
     compiled = framejit.optimize(fn, backend="fuse")
     for _ in range(3):
-        x, w = torch.randn(2, 3, 8, 8), torch.randn(3, 3, 3, 3)
+        x, w = torch.randn(2, 3, 8, 8).bfloat16(), torch.randn(3, 3, 3, 3).bfloat16()
         outcomes = []
-        for call in (fn, compiled):
-            given = [t.to(torch.bfloat16).requires_grad_() for t in (x, w)]
+        for call, dtype in ((fn, torch.bfloat16), (compiled, torch.bfloat16), (fn, torch.float64)):
+            given = [t.to(dtype).requires_grad_() for t in (x, w)]
             out = call(*given)
             outs = out if isinstance(out, tuple) else (out,)
             outcomes.append([*outs, *torch.autograd.grad(sum(o.float().square().mean() for o in outs), given)])
-        for expected, got in zip(*outcomes):
+        for expected, got, exact in zip(*outcomes):
             assert (expected.shape, expected.stride(), expected.dtype) == (got.shape, got.stride(), got.dtype)
-            torch.testing.assert_close(got, expected, rtol=0.05, atol=0.05)
+            error, of_eager = ((t - exact).abs().max() for t in (got, expected))
+            assert error <= 2 * of_eager + 0.01 * exact.abs().max()  # libraries round by the processor they find
     assert convolutions(compiled)
 
 

@@ -19,7 +19,7 @@ def trained(folder, name, compiled, *options):
     before = ["-m", "framejit", "run"] if compiled else []
     done = forked.run(
         [*before, SCRIPT, *SMALL, "--losses", losses, "--checkpoint", folder / f"{name}.pt", *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "FRAMEJIT_LOGS": f"recompiles,file={log}"}, timeout=300,
+        env={**os.environ, "FRAMEJIT_LOGS": f"recompiles,file={log}"}, timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(losses.read_text()), log.read_text() if log.exists() else ""

@@ -20,7 +20,11 @@ pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was 
 STEPS = 20
 LIMIT = timedelta(seconds=60)
 """After that a collective that other processes do not take part in raises."""
-multiprocessing.set_forkserver_preload([__name__, "framejit.capture.miss"])  # torch is imported once for all of them
+# which torch, and what compiles, are imported once for all of them
+multiprocessing.set_forkserver_preload([
+    __name__, "torch._dynamo", "framejit.capture.miss", "framejit.backends.fuse.training.halves",
+    "framejit.backends.fuse.lowering.lower_graph", "framejit.backends.fuse.llvm.kernel",
+])
 WORLD = "0"
 """The name of the group of all processes."""
 

@@ -17,6 +17,9 @@ _KEY = "framejit.fuse"
 SIZES: Final = "framejit.sizes"
 """In a graph module's `meta`: the sizes that it was made for, of a graph that was captured with symbolic ones."""
 
+PART: Final = "framejit.part"
+"""In a graph module's `meta`: its number among the parts of the graph that was captured, which has loops on data."""
+
 
 @dataclass(frozen=True)
 class KernelSource:
@@ -38,6 +41,8 @@ class CompiledGraph:
     module: weakref.ref[torch.fx.GraphModule]
     graph_id: int | None = None
     """The graph's number among the captured graphs; None for one that framejit did not capture."""
+    autotune: bool = False
+    """Whether of several ways to write a kernel the one is taken that measures quickest."""
     kernels: list[KernelSource] = field(default_factory=list)
     externs: list[str] = field(default_factory=list)
     """The operations that ATen carries out, in order."""
@@ -63,6 +68,11 @@ class CompiledGraph:
     """How another process finds the plan without recording the graph, if it can."""
     machine_code: list[Any] = field(default_factory=list, repr=False)
     """What the kernels' machine code lives as long as; the plan knows only addresses."""
+
+    def of_backward(self, number: int) -> CompiledGraph:
+        """The account of the backward of a segment of the graph, which is the `number`th to be compiled."""
+        name = f"{self.name}_backward{number + 1 if number else ''}"
+        return CompiledGraph(name, self.module, self.graph_id, self.autotune)
 
     @property
     def state(self) -> str:

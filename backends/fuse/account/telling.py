@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.cache.plan_record import KernelRecord
+from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.events import emit
 
 
@@ -23,6 +23,29 @@ def tell_kernels(graph: CompiledGraph, kernels: Sequence[KernelRecord]) -> None:
             "output_code", graph_id=graph.graph_id, name=source.name, language=source.language, source=source.source,
             kernel=facts,
         )
+
+
+def tell_found(graph: CompiledGraph, record: PlanRecord) -> None:
+    """Tell of a plan that comes out of the disk cache, and put it into the graph's account."""
+    tell_fused(graph, record.before_fusion, record.after_fusion)
+    graph.externs = [*record.externs]
+    tell_kernels(graph, record.kernels)
+
+
+def tell_training(
+    accounts: Sequence[CompiledGraph], kept: Sequence[tuple[str, int]], computed_again: Sequence[tuple[str, int]]
+) -> None:
+    """An event: a graph is compiled as a forward and backwards, of which these are the accounts. `kept`: the lines
+    whose values are kept, and their bytes. `computed_again`: those that are computed again, and how often."""
+    forward, *backwards = accounts
+    kernels = {
+        "forward": [kernel.name for kernel in forward.kernels],
+        "backward": [kernel.name for backward in backwards for kernel in backward.kernels],
+    }
+    emit(
+        "training", graph_id=forward.graph_id, graph=forward.name, kernels=kernels, kept=kept,
+        computed_again=computed_again,
+    )
 
 
 def tell_unfused(graph: CompiledGraph) -> None:

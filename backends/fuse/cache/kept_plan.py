@@ -16,11 +16,9 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.cache.cache_key import key_of
-from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, of_bytes, surroundings
+from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, functions_of, of_bytes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.lowering.extern import callable_of
-from framejit.backends.fuse.plan.plan_functions import NAMED
 from framejit.symbols.expression import Symbol
 
 
@@ -55,13 +53,13 @@ class KeptPlan:
         to."""
         if surroundings_now([*map(torch.device, self.devices)], self.tracked) != self.surroundings:
             return None
-        functions = {name: callable_of(_operation(name)) for name in self.operations}
         return PlanKey(
-            self.key, {**NAMED, **functions}, {}, self._constants(), {}, self.n_inputs, self.returns, sizes,
-            self.origins,
+            self.key, functions_of(map(operation_of, self.operations)), {}, self.tensors(), {}, self.n_inputs,
+            self.returns, sizes, self.origins,
         )
 
-    def _constants(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The constants of the graph."""
         made: list[torch.Tensor] = []
         for first, content, sizes, strides, dtype, device in self.constants:
             tensor = made[first] if first < len(made) else of_bytes(
@@ -111,7 +109,8 @@ def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:
     return key_of(*surroundings({*devices}, tracked), "\n".join(registered_kernels()))
 
 
-def _operation(name: str) -> torch._ops.OpOverload:
+def operation_of(name: str) -> torch._ops.OpOverload:
+    """The operation that is called so. Raises AttributeError or TypeError where there is none."""
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")

@@ -10,7 +10,7 @@ which are frozen and not what is in them, the plan how they are computed (`foldi
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
@@ -31,6 +31,7 @@ from framejit.backends.fuse.plan.plan_functions import NAMED
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import thread_state
 from framejit.config import config
+from framejit.environment.intra_op_threads import intra_op_threads
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Symbol
 
@@ -42,7 +43,10 @@ ELSEWHERE: Final = frozenset(
         "disable", "default_backend", "recompile_limit", "dynamic_after", "min_graph_size", "max_inline_depth",
         "debug", "logs", "verify", "verify_folder",
     )
-    + ("freeze", "ring_size", "artifacts", "cache_dir", "cache_size", "keep_captures")
+    + (
+        "freeze", "ring_size", "artifacts", "cache_dir", "cache_size", "keep_captures", "background",
+        "background_seconds",
+    )
 )
 """Settings that have no say in what a recorded graph is made into. All others are part of the key."""
 
@@ -135,17 +139,17 @@ class PlanKey:
 
 def plan_key(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None,
+    sizes: SymbolicSizes | None = None, autotune: bool = False,
 ) -> PlanKey:
-    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's. Raises
-    NotCacheable.
+    """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's; with
+    `autotune` kernels are measured. Raises NotCacheable.
 
     Plans for symbolic sizes have the same key whatever the sizes are now: each holds for those that meet its own
     conditions.
     """
     if text.unwritten:
         raise NotCacheable(text.unwritten)
-    lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}"]
+    lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}", f"autotune {autotune}"]
     if sizes is not None:
         lines += [
             f"symbol {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
@@ -153,7 +157,6 @@ def plan_key(
     machine, state = surroundings({*text.devices}, tracked)
     key = key_of(machine, "\n".join(lines), state)
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
-    functions = {name: callable_of(operation) for name, operation in operations.items()}
     computing = {
         "folded_norm": folded_norm, "packed_convolution_weight": packed_convolution_weight,
         "packed_product_weight": packed_product_weight,
@@ -162,8 +165,14 @@ def plan_key(
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
     return PlanKey(
-        key, {**NAMED, **functions}, computing, tensors, weights, len(graph.inputs), returns, sizes, tuple(text.origins)
+        key, functions_of(text.operations), computing, tensors, weights, len(graph.inputs), returns, sizes,
+        tuple(text.origins),
     )
+
+
+def functions_of(operations: Iterable[torch._ops.OpOverload]) -> dict[str, Callable[..., Any]]:
+    """By name what a plan for a graph of these operations may call."""
+    return {**NAMED, **{operation.name(): callable_of(operation) for operation in (*ADDED, *operations)}}
 
 
 def surroundings(devices: set[torch.device], tracked: bool) -> tuple[str, str]:
@@ -244,7 +253,7 @@ def _torch_state() -> tuple[Any, ...]:
     precisions = [precision(*place) for place in _PRECISIONS] if precision else []
     flushes = _SMALLEST[0] / 2 == 0.0
     return (
-        *map(str, thread_state()), str(torch.get_default_dtype()), torch.get_num_threads(), flushes, *switches,
+        *map(str, thread_state()), str(torch.get_default_dtype()), intra_op_threads(), flushes, *switches,
         *precisions,
     )
 

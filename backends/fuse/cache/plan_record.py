@@ -18,24 +18,17 @@ from framejit import _native
 from framejit.backends.fuse.cache.folding_record import Folding, read_folding, written_folding
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of, of_bytes
-from framejit.backends.fuse.cache.size_record import (
-    read_condition,
-    read_expression,
-    written_condition,
-    written_expression,
-)
+from framejit.backends.fuse.cache.size_record import read_condition, written_condition
+from framejit.backends.fuse.cache.value_record import SEQUENCES, ValueReader, ValueWriter, checked, index
 from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
-from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, symbolic_size
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 
-SequenceTypes: Final[dict[str, Callable[[Any], Any]]] = {"tuple": tuple, "list": list, "Size": torch.Size}
-_NAMES: Final = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
-_TYPES: Final = {name: kind for kind, name in _NAMES.items()}
 _MARKS: Final = ("# ", "; ")  # what stands before a source line in a text
 
 
@@ -142,46 +135,46 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     with plainly():
         folding = read_folding(fields["folding"], reader.key.computing, reader.operand, [*reader.key.weights.values()])
     reader.constants += folding.tensors()
-    texts = [_checked(text, str) for text in fields["texts"]]
+    texts = [checked(text, str) for text in fields["texts"]]
     kernels = tuple(_kernel(item, texts, moved_lines, reader) for item in fields["kernels"])
-    n_inputs, n_values = (_checked(count, int) for count in fields["counts"])
-    aligned, copied, alone = (tuple(_checked(number, int) for number in numbers) for numbers in fields["inputs"][:3])
-    spans = tuple(_checked(reader.value(span), SIZE) for span in fields["inputs"][3])
+    n_inputs, n_values = (checked(count, int) for count in fields["counts"])
+    aligned, copied, alone = (tuple(checked(number, int) for number in numbers) for numbers in fields["inputs"][:3])
+    spans = tuple(checked(reader.value(span), SIZE) for span in fields["inputs"][3])
     steps = [reader.step(step) for step in fields["steps"]]
     for step in steps:
         if step[0] == KERNEL:
             _check_launch(step, kernels)
-    outputs = _checked(reader.value(fields["outputs"]), tuple)
-    before, after = (_moved(_checked(text, str), moved_lines) for text in fields["stages"])
-    plain, pure, cuda = (_checked(flag, bool) for flag in fields["flags"])
+    outputs = checked(reader.value(fields["outputs"]), tuple)
+    before, after = (_moved(checked(text, str), moved_lines) for text in fields["stages"])
+    plain, pure, cuda = (checked(flag, bool) for flag in fields["flags"])
     parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, copied, alone, spans)
     return PlanRecord(
-        parts, kernels, tuple(_checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
+        parts, kernels, tuple(checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
         folding,
     )
 
 
 def _kernel(item: Sequence[Any], texts: Sequence[str], moved_lines: Mapping[str, str], reader: _Reader) -> KernelRecord:
     name, origins, described, moved = item
-    device = torch.device(_checked(name, str))
+    device = torch.device(checked(name, str))
     types = target_of(device).described
     if described.keys() != types.keys():
         raise BadRecord("a kernel's description is not complete")
     values = {
-        name: texts[_index(value, len(texts))] if name in LONG else reader.value(value)
+        name: texts[index(value, len(texts))] if name in LONG else reader.value(value)
         for name, value in described.items()
     }
     for name, kind in types.items():
-        _checked(values[name], kind)
+        checked(values[name], kind)
     values["remarks"] = _moved(values["remarks"], moved_lines)
     if moved is not None:
-        _checked(moved, int)
-    return KernelRecord(device, tuple(moved_lines.get(line, _checked(line, str)) for line in origins), values, moved)
+        checked(moved, int)
+    return KernelRecord(device, tuple(moved_lines.get(line, checked(line, str)) for line in origins), values, moved)
 
 
 def _check_launch(step: tuple[Any, ...], kernels: Sequence[KernelRecord]) -> None:
     _, number, slots = step
-    described = kernels[_index(number, len(kernels))].described
+    described = kernels[index(number, len(kernels))].described
     if len(slots) != len(described["buffers"]):
         raise BadRecord(f"a kernel is launched with {len(slots)} arguments")
 
@@ -195,37 +188,21 @@ def _moved(text: str, lines: Mapping[str, str]) -> str:
     )
 
 
-def _checked(value: Any, kind: type | tuple[type, ...]) -> Any:
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if type(value) not in kinds:
-        raise BadRecord(f"{type(value).__name__} where {' or '.join(each.__name__ for each in kinds)} belongs")
-    return value
-
-
-def _index(value: Any, size: int) -> int:
-    if not 0 <= _checked(value, int) < size:
-        raise BadRecord(f"number {value} of {size}")
-    return int(value)
-
-
-class _Writer:
-    """Values of steps as JSON: a number, text, boolean or None is itself, anything else a list that begins with its
-    kind."""
+class _Writer(ValueWriter):
+    """Values of steps."""
 
     def __init__(self, key: PlanKey, folding: Folding) -> None:
+        super().__init__(() if key.sizes is None else key.sizes.symbols)
         self.blobs: dict[str, bytes] = {}
         self._computing = {function: name for name, function in key.computing.items()}
         self._functions = {function: name for name, function in key.functions.items()}
-        self._symbols = (
-            {symbol: number for number, symbol in enumerate(key.sizes.symbols)} if key.sizes is not None else {}
-        )
         self._constants = {
             id(value): number for number, value in reversed([*enumerate((*key.constants, *folding.tensors()))])
         }
 
     def condition(self, condition: Condition) -> list[Any]:
         try:
-            return written_condition(condition, self._symbols)
+            return written_condition(condition, self.symbols)
         except KeyError as e:
             raise NotCacheable(f"a condition is on {e.args[0]}, which is no symbolic size of an input") from None
 
@@ -248,33 +225,14 @@ class _Writer:
             return ["dict", *([name, self.operand(item, numbers)] for name, item in value.items())]
         return self.value(value)
 
-    def value(self, value: Any) -> Any:
-        kind = type(value)
-        if value is None or kind in (bool, int, float, str):
-            return value
-        if kind in SequenceTypes.values():
-            return [kind.__name__, *map(self.value, value)]
-        if kind is _native.Value:
-            return ["value", value.index]
-        if kind is SymbolicSize:
-            try:
-                return ["size", written_expression(value.expression, self._symbols)]
-            except KeyError as e:
-                raise NotCacheable(f"its plan refers to {e.args[0]}, which is no symbolic size of an input") from None
-        if kind is dict:
-            return ["dict", *([self.value(name), self.value(item)] for name, item in value.items())]
-        if kind in _NAMES:
-            return [_NAMES[kind], str(value).removeprefix("torch.")]
-        if kind is torch.device:
-            return ["device", str(value)]
-        if kind is complex:
-            return ["complex", value.real, value.imag]
+    def other(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         name = self._functions.get(value) if callable(value) else None
         if name is None:
             raise NotCacheable(
-                f"its plan refers to {getattr(value, '__qualname__', kind.__name__)}, which has no name to find it by"
+                f"its plan refers to {getattr(value, '__qualname__', type(value).__name__)}, which has no name to find "
+                "it by"
             )
         return ["function", name]
 
@@ -297,10 +255,11 @@ class _Writer:
         return ["tensor", blob, *map(self.value, (tuple(value.shape), value.stride(), value.dtype, value.device))]
 
 
-class _Reader:
+class _Reader(ValueReader):
     """The values that a `_Writer` wrote."""
 
     def __init__(self, key: PlanKey, blobs: Mapping[str, bytes]) -> None:
+        super().__init__(key.sizes)
         self.key, self.blobs = key, blobs
         self.constants = [*key.constants]
         """The constants of the graph, and behind them what was computed from weights."""
@@ -309,48 +268,28 @@ class _Reader:
         """What a computation with weights takes."""
         kind, *rest = data if type(data) is list else (None,)
         if kind == "weight":
-            position = _checked(rest[0], int)
+            position = checked(rest[0], int)
             return Weight(position, self.key.weights[position])
         if kind == "result":
             return Result(
-                computations[_index(rest[0], len(computations))],
-                rest[1] if rest[1] is None else _index(rest[1], 1 << 31),
+                computations[index(rest[0], len(computations))],
+                rest[1] if rest[1] is None else index(rest[1], 1 << 31),
             )
         if kind in ("tuple", "list"):
-            return SequenceTypes[kind]([self.operand(item, computations) for item in rest])
+            return SEQUENCES[kind]([self.operand(item, computations) for item in rest])
         if kind == "dict":
-            return {_checked(name, str): self.operand(item, computations) for name, item in rest}
+            return {checked(name, str): self.operand(item, computations) for name, item in rest}
         return self.value(data)
 
     def step(self, data: Any) -> tuple[Any, ...]:
-        step = _checked(self.value(data), tuple)
+        step = checked(self.value(data), tuple)
         if step[0] == "expect":
             return *step, laid_out_as(step[2], step[3])
         return step
 
-    def value(self, data: Any) -> Any:
-        if type(data) is not list:
-            if data is None or type(data) in (bool, int, float, str):
-                return data
-            raise BadRecord(f"a value of type {type(data).__name__}")
-        kind, *rest = data
-        if kind in SequenceTypes:
-            return SequenceTypes[kind]([self.value(item) for item in rest])
-        if kind == "value":
-            return _native.Value(_index(rest[0], 1 << 31))
-        if kind == "dict":
-            return {_checked(name, str): self.value(item) for name, item in rest}
-        if kind in _TYPES:
-            found = getattr(torch, _checked(rest[0], str), None)
-            return _checked(found, _TYPES[kind])
-        if kind == "size" and self.key.sizes is not None:
-            return symbolic_size(read_expression(rest[0], self.key.sizes.symbols), self.key.sizes.conditions)
-        if kind == "device":
-            return torch.device(_checked(rest[0], str))
-        if kind == "complex":
-            return complex(*rest)
+    def other(self, kind: Any, rest: Sequence[Any]) -> Any:
         if kind == "given":
-            return self.constants[_index(rest[0], len(self.constants))]
+            return self.constants[index(rest[0], len(self.constants))]
         if kind == "function":
             return self.key.functions[rest[0]]
         if kind == "tensor":
@@ -358,10 +297,10 @@ class _Reader:
             if made is None:
                 raise BadRecord("a constant's bytes don't fill it")
             return made
-        raise BadRecord(f"there are no values of the kind {kind!r}")
+        return super().other(kind, rest)
 
     def moved_lines(self, before: Sequence[Any]) -> dict[str, str]:
         """For source lines as they were when the plan was made those that they are now, where they differ."""
         if len(before) != len(self.key.origins):
             raise BadRecord("other operations share source lines")
-        return {_checked(old, str): new for old, new in zip(before, self.key.origins) if old != new}
+        return {checked(old, str): new for old, new in zip(before, self.key.origins) if old != new}

@@ -85,6 +85,6 @@ def _there() -> Iterator[torch._ops.OpOverload]:
 
 
 OPERATIONS: Final = {operation._opname: operation for operation in _there()}
-"""Those operations that this torch has. The convolution's result is in channels-last memory, whatever its input is in;
-the product takes the weight as it was, too, for calls with another number of rows."""
+"""Operations on packed weights that this torch has, by name. The convolution's result is in channels-last memory,
+whatever its input is in; the product takes the weight as it was, too, for calls with another number of rows."""
 CONVOLUTION, PRODUCT = map(OPERATIONS.get, ("_convolution_pointwise", "_mkl_linear"))

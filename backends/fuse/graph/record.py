@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.backends.fuse.graph.default_dtype import with_dtype
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.origin import UNKNOWN, Origin, line_of
@@ -370,6 +371,8 @@ class Recorder(TorchDispatchMode):
     def __init__(self, graph: Graph, whole: Whole) -> None:
         super().__init__()
         self.graph, self.whole = graph, whole
+        self.default_dtype = torch.get_default_dtype()
+        """The one that plans run under, whatever captured code sets."""
         self.origin = UNKNOWN
         self.autocast: Autocast = ()
         """The autocast modes of the program that are on: while an operation is looked at here, autocast is off."""
@@ -466,6 +469,8 @@ class Recorder(TorchDispatchMode):
     def _write_down(
         self, func: Any, args: Any, kwargs: Any, result: Any, casts: Autocast = (), parts: tuple[Graph, ...] = ()
     ) -> None:
+        if torch.get_default_dtype() is not self.default_dtype:
+            kwargs = with_dtype(func, args, kwargs, result)
         args, kwargs = (
             tuple([_mapped(arg, self.value) for arg in args]),
             {key: _mapped(arg, self.value) for key, arg in kwargs.items()},

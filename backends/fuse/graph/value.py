@@ -48,6 +48,15 @@ class Value:
         self.fake = fake
         """For those who run operations on fakes (the recorder, passes that make new values)."""
 
+    @classmethod
+    def described(
+        cls, dtype: torch.dtype, device: torch.device, shape: tuple[Any, ...], strides: tuple[Any, ...], offset: Any
+    ) -> Value:
+        """A value of a graph that is only run: what stands for its fake tells no more than its dtype."""
+        made = cls(torch.empty(0, dtype=dtype, device="meta"))
+        made.device, made.shape, made.strides, made.offset = device, shape, strides, offset
+        return made
+
     @property
     def itemsize(self) -> int:
         return self.dtype.itemsize

@@ -30,8 +30,8 @@ class Machine:
 
 @cache
 def machine() -> Machine:
-    """What this machine can do. The width is the one torch's own kernels use (it heeds ATEN_CPU_CAPABILITY), so that
-    their accuracy is comparable."""
+    """This processor's name, features and width of vectors. The width is the one torch's own kernels use (it heeds
+    ATEN_CPU_CAPABILITY), so that their accuracy is comparable."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     library = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")

@@ -30,19 +30,19 @@ class PlanParts:
     aligned: tuple[int, ...]
     """Inputs that kernels of ours take at aligned addresses only."""
     copied: tuple[int, ...]
-    """Those of them that are only read: a copy may stand for one that is not aligned."""
+    """Inputs of `aligned` that are only read: a copy may stand for one that is not aligned."""
     alone: tuple[int, ...]
     spans: tuple[int, ...]
 
     def launching(self, launches: Sequence[Launch]) -> PlanParts:
-        """These parts with the launches of kernels in place of their numbers. Raises IndexError or TypeError for a
-        description that is none."""
+        """These parts with the launches of kernels in place of their numbers. Raises IndexError or TypeError
+        for data that describes no plan."""
         steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
         return replace(self, steps=steps)
 
     def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
-        """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for a description that is
-        none."""
+        """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for data that describes no
+        plan."""
         return _native.Plan(
             self.n_inputs, self.n_values, self.launching(launches).steps, self.outputs, fallback=fallback,
             aligned=self.aligned, copied=self.copied, aligned_copy=aligned_copy, alone=self.alone, spans=self.spans,

@@ -399,7 +399,7 @@ def _handed_over(
 
 
 def handed_over(load: Expr, value: Expr) -> Expr:
-    """What stands in the place of a load whose value is known."""
+    """The expression that takes the place of a load from a buffer, where the value stored there is known."""
     if load.dtype in COMPUTE and value.op == "cast" and value.args[0].dtype == COMPUTE[load.dtype]:
         return value.args[0]  # in a register it need not be rounded to what memory would have held
     return value if load.dtype in COMPUTE else cast(value, load.dtype)

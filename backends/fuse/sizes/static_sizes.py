@@ -12,7 +12,7 @@ from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.record import attribute_of
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state
-from framejit.backends.graph_identity import ACTIVATION_MEMORY, LAUNCH_GRAPHS, identify, identity
+from framejit.backends.graph_identity import asked_of, identify, identity
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
 from framejit.fakes.light_torch import light
@@ -52,7 +52,7 @@ def of_sizes(gm: fx.GraphModule, inputs: list[torch.Tensor], sizes: tuple[int, .
     if number is not None:
         identify(made_module, number)
     made_module.meta[SIZES] = sizes
-    made_module.meta |= {name: gm.meta[name] for name in (ACTIVATION_MEMORY, LAUNCH_GRAPHS) if name in gm.meta}
+    made_module.meta |= asked_of(gm)
     return made_module
 
 

@@ -155,6 +155,16 @@ def as_sizes(values: Any) -> tuple[Any, ...]:
     return tuple([as_size(value) if type(value) is not int else value for value in values])
 
 
+def with_sizes(tree: Any) -> Any:
+    """A structure of tuples, lists and dicts with sizes as lowering has them for symbolic ints."""
+    if isinstance(tree, (tuple, list)):
+        kind = type(tree) if type(tree) in (tuple, list) else tuple
+        return kind([with_sizes(item) for item in tree])
+    if type(tree) is dict:
+        return {key: with_sizes(item) for key, item in tree.items()}
+    return as_size(tree)
+
+
 def hint(size: Any) -> int:
     """About how large it is: the size now. Nothing is assumed."""
     return size.hint if isinstance(size, SymbolicSize) else size

@@ -5,7 +5,7 @@ The generator is imported inside of functions: a process whose kernels are on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from framejit.backends.fuse.account.compiled_graph import KernelSource
 from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels, gpu_binaries
 from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.backends.fuse.targets.cuda_autotune import measured_tiles
 from framejit.backends.fuse.targets.cuda_graphs import CudaRecorder
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
@@ -25,6 +26,7 @@ from framejit.events import emit
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
+    from framejit.backends.fuse.targets.cuda_autotune import AnyTile
     from framejit.backends.fuse.triton.compile import GpuBinary
     from framejit.backends.fuse.triton.kernel_source import TritonSource
 
@@ -36,6 +38,8 @@ FEW_ROWS, MORE_ROWS, MOST_COLUMNS = 2, 8, 4096
 columns, and with no more than these."""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
+CYCLES_A_LAUNCH: Final = 10_000
+"""Cycles of the device, some 6 microseconds, in which a launch is surely queued."""
 
 
 class GpuModule:
@@ -171,23 +175,50 @@ class CudaTarget(Target):
         expect_gpu_kernels()
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        from framejit.backends.fuse.triton.tiles.blocks import candidates
+
+        return self._made(kernels, lambda: [candidates(kernel, self.limits) for kernel in kernels])
+
+    def autotuned(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        if torch.cuda.is_current_stream_capturing():  # nothing can be measured
+            return self.compile(kernels)
+        return self._made(kernels, lambda: measured_tiles(kernels, self))
+
+    def _made(
+        self, kernels: Sequence[Kernel], tiles: Callable[[], list[Iterator[AnyTile]]]
+    ) -> list[KernelLaunch]:
         if torch.version.hip is not None:
             raise NotFusable(f"there is no code generator for {self.device}")
         try:
-            return self._launches(*self._compiled(kernels), [kernel.origins for kernel in kernels])
+            return self.launches(*self._compiled(kernels, tiles()), [kernel.origins for kernel in kernels])
         except Exception as e:
             notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
             raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
 
-    def _compiled(self, kernels: Sequence[Kernel]) -> tuple[list[TritonSource], list[GpuBinary]]:
+    def free_memory(self) -> int:
+        kept = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)  # by the allocator
+        return torch.cuda.mem_get_info(self.index)[0] + kept
+
+    def seconds(self, run: Callable[[], Any], calls: int) -> float:
+        with torch.cuda.device(self.index):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda._sleep(CYCLES_A_LAUNCH * calls)  # meanwhile all calls are queued: launching takes its time
+            start.record()
+            for _ in range(calls):
+                run()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    def _compiled(
+        self, kernels: Sequence[Kernel], tiles: Sequence[Iterator[AnyTile]]
+    ) -> tuple[list[TritonSource], list[GpuBinary]]:
         """A source of each kernel, and machine code. A tile that Triton fails on gives way to the kernel's next: its
         passes have faults that come and go with the shape of blocks. Raises what Triton raises on a kernel's last."""
         from framejit.backends.fuse.triton.kernel_source import triton_source
-        from framejit.backends.fuse.triton.tiles.blocks import candidates
 
-        tiles = [candidates(kernel, self.limits) for kernel in kernels]
         sources = [triton_source(kernel, tile=next(own)) for kernel, own in zip(kernels, tiles)]
-        outcomes = self._binaries(sources)
+        outcomes = self.binaries(sources)
         while failed := {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}:
             for at, error in failed.items():
                 tile = next(tiles[at], None)
@@ -196,7 +227,7 @@ class CudaTarget(Target):
                 why = f"{type(error).__name__}: {error}"
                 emit("kernel_failed", kernel=sources[at].name, error=why, instead=str(tile))
                 sources[at] = triton_source(kernels[at], tile=tile)
-            for at, outcome in zip(failed, self._binaries([sources[at] for at in failed])):
+            for at, outcome in zip(failed, self.binaries([sources[at] for at in failed])):
                 outcomes[at] = outcome
         return sources, [_machine_code(outcome) for outcome in outcomes]
 
@@ -204,19 +235,21 @@ class CudaTarget(Target):
         from framejit.backends.fuse.triton.kernel_source import TritonSource
 
         sources = [TritonSource(**described) for _, described in kernels]
-        binaries = [_machine_code(outcome) for outcome in self._binaries(sources)]
-        return self._launches(sources, binaries, [origins for origins, _ in kernels])
+        binaries = [_machine_code(outcome) for outcome in self.binaries(sources)]
+        return self.launches(sources, binaries, [origins for origins, _ in kernels])
 
-    def _launches(
+    def launches(
         self, sources: list[TritonSource], binaries: list[GpuBinary], origins: list[tuple[str, ...]]
     ) -> list[KernelLaunch]:
+        """How to launch kernels, each with its source, machine code and the lines of the program that it stems from."""
         index = self.index
         return [
             GpuLaunch(source, binary, GpuModule.of(source.key, binary, index), lines, self.device)
             for source, binary, lines in zip(sources, binaries, origins)
         ]
 
-    def _binaries(self, sources: list[TritonSource]) -> list[GpuBinary | Exception]:
+    def binaries(self, sources: list[TritonSource]) -> list[GpuBinary | Exception]:
+        """For each of the sources machine code, or what Triton raises."""
         major, minor = torch.cuda.get_device_capability(self.index)
         return gpu_binaries(sources, 10 * major + minor)
 

@@ -22,7 +22,9 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
     """
     launches: dict[Kernel, KernelLaunch] = {}
     for device, group in _by_device(kernels, lambda kernel: kernel.device):
-        launches.update(zip(group, target_of(device).compile(group), strict=True))
+        target = target_of(device)
+        made = target.autotuned(group) if graph.autotune else target.compile(group)
+        launches.update(zip(group, made, strict=True))
     for launch in launches.values():
         _note(launch, graph)
     return launches

@@ -17,7 +17,7 @@ _targets: dict[torch.device, Target] = {}
 
 
 def target_of(device: torch.device) -> Target:
-    """What is known of a device: always the same object."""
+    """The target that holds all that is known of a device; one object for each device."""
     target = _targets.get(device)
     if target is None:
         target = _targets[device] = _KINDS.get(device.type, Target)(device)

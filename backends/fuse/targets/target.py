@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import torch
@@ -163,6 +164,21 @@ class Target:
         """Machine code for kernels. Raises NotFusable for a device that no code generator is for, KernelFailed where
         one fails."""
         raise NotFusable(f"there is no code generator for {self.device}")
+
+    def autotuned(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        """As `compile`; where there are several ways to write a kernel, the one that measures quickest."""
+        return self.compile(kernels)
+
+    def free_memory(self) -> int:
+        """Bytes of the device's memory that may be taken for a while."""
+        return 0
+
+    def seconds(self, run: Callable[[], Any], calls: int) -> float:
+        """How long so many calls of `run` keep the device busy."""
+        start = perf_counter()
+        for _ in range(calls):
+            run()
+        return perf_counter() - start
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         """Kernels that were compiled before, of each its origins and what `KernelLaunch.described` gave. Raises

@@ -10,49 +10,44 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.sizes.symbolic_size import concrete
-from framejit.backends.fuse.training.half import Compiles, Half, Sizes
-from framejit.backends.fuse.training.partition import BackwardPart
-from framejit.symbols.conditions import Condition
-from framejit.symbols.expression import Symbol
+from framejit.backends.fuse.training.half import Half, Sizes
+
+Given = tuple[tuple[int, tuple[int, ...]], ...]
+"""The outputs of a segment that gradients come to, by their places, and the strides of these gradients."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Which results of a backward's plan the gradients are that go out of it, and what these are to the program in
+    eager."""
+
+    places: list[int | None]
+    """Where each gradient stands among the results."""
+    alone: frozenset[int]
+    """The results that lie in memory of their own, as gradients show."""
+    pieces: list[int]
+    """The results that are pieces of longer memory. In eager they are views, which keeps autograd from adding to them
+    in place."""
+    parts: dict[int, int]
+    """The results that are parts of gradients that came in, with the positions of these."""
+    passed: frozenset[int]
+    """The results that are gradients as they came in."""
 
 
 class Backward:
     """The compiled backward of one segment: from what was kept, and the gradients that come in, to those that go
     out."""
 
-    def __init__(
-        self, part: BackwardPart, leaving: Sequence[int], compiles: Compiles, symbolic_sizes: SymbolicSizes | None
-    ) -> None:
-        """`leaving`: which gradients go out."""
-        gradients = [part.backward.gradients[place] for place in leaving]
-        order = {
-            value: place for place, value in enumerate(dict.fromkeys(value for value in gradients if value is not None))
-        }
-        self.places = [None if value is None else order[value] for value in gradients]
-        """Where each gradient stands among the results."""
-        self.alone = frozenset(place for value, place in order.items() if value.storage.first is value)
-        """The results that in eager lie in memory of their own, as gradients show. From the first run of the plan on,
-        those that it puts elsewhere."""
-        self.pieces = [
-            place
-            for value, place in order.items()
-            if value.base is not None and value.numel() < value.storage.first.numel()
-        ]
-        """The results that are pieces of longer memory. In eager they are views, which keeps autograd from adding to
-        them in place."""
+    def __init__(self, half: Half, outgoing: Outgoing, strides: Sequence[tuple[Any, ...]]) -> None:
+        """`strides`: those of the gradients that come in."""
+        self.outgoing = outgoing
+        self.alone = outgoing.alone
+        """Of these, from the first run of the plan on, those that it puts elsewhere."""
         self.is_planned = False
-        tangents = [value.storage for value in part.backward.tangents]
-        self.parts = {
-            place: tangents.index(value.storage) for value, place in order.items() if value.storage in tangents
-        }
-        """The results that are parts of gradients that came in, with the positions of these."""
-        self.passed = {place for value, place in order.items() if value in part.backward.tangents}
-        """The results that are gradients as they came in."""
-        self.passed_on = {self.parts[place] for place in self.passed}
-        self.symbolic_strides = [value.strides for value in part.backward.tangents]
-        self._have(Half(part.graph, part.nodes, compiles, part.backward.segment, symbolic_sizes))
+        self.passed_on = {outgoing.parts[place] for place in outgoing.passed}
+        self.symbolic_strides = strides
+        self._have(half)
 
     def _have(self, half: Half) -> None:
         self.half = half
@@ -80,29 +75,18 @@ class Backward:
         by_plan = self.half.trial.is_over or self.half.is_repeatable
         results = self.half.run(saved)
         gradients = [*results]
-        for place in self.pieces:
+        for place in self.outgoing.pieces:
             gradients[place] = gradients[place].view_as(gradients[place])
         for place in self.alone:
             gradients[place] = _alone(gradients[place])
         if by_plan and not self.is_planned:
             self.alone = frozenset(place for place in self.alone if gradients[place] is not results[place])
             self.is_planned = True
-        for place, position in self.parts.items():
+        for place, position in self.outgoing.parts.items():
             if position in copied:
-                gradients[place] = copied[position] if place in self.passed else gradients[place].clone()
-        return [None if place is None else gradients[place] for place in self.places]
-
-
-@dataclass(frozen=True)
-class SymbolicBackward:
-    """A backward of a segment for gradients that come otherwise than usual, and for all sizes that meet conditions."""
-
-    orders: tuple[tuple[int, tuple[int, ...] | None], ...]
-    """The outputs that gradients come to, by their places, and how the dimensions of these lie in memory; None for as
-    usual."""
-    symbols: tuple[Symbol, ...]
-    conditions: tuple[Condition, ...]
-    backward: Backward
+                is_passed = place in self.outgoing.passed
+                gradients[place] = copied[position] if is_passed else gradients[place].clone()
+        return [None if place is None else gradients[place] for place in self.outgoing.places]
 
 
 def is_permuted(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
@@ -119,19 +103,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
             return False
         step *= size
     return tensor.numel() > 0
-
-
-def order_of(strides: Sequence[int]) -> tuple[int, ...]:
-    """The dimensions as they lie in memory, the outermost first."""
-    return tuple(sorted(range(len(strides)), key=lambda dim: (-strides[dim], dim)))
-
-
-def strides_in(order: Sequence[int], shape: Sequence[Any]) -> tuple[Any, ...]:
-    """The strides of a tensor that fills its memory, with its dimensions in this order."""
-    strides: list[Any] = [1] * len(order)
-    for outer, inner in zip(order[-2::-1], order[:0:-1]):
-        strides[outer] = strides[inner] * shape[inner]
-    return tuple(strides)
 
 
 def _laid_out(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

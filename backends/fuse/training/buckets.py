@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.distributed
@@ -74,8 +74,3 @@ def stages_of(buckets: Buckets, inputs: Sequence[torch.Tensor], results: Sequenc
         stages[position] = stage
         filled += buckets.parameters[position]
     return stages if stage else {}
-
-
-def by_node(stages: dict[int, int], inputs: Sequence[torch.Tensor]) -> dict[Any, int]:
-    """The stages by the nodes of autograd that inputs come out of."""
-    return {get_gradient_edge(inputs[position]).node: stage for position, stage in stages.items()}

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,11 +14,13 @@ from framejit import _native
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.execute import execute
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.cache.kept_plan import KeptPlan
 
 Runs = Callable[..., Any]
 """Takes the inputs of a graph as arguments, and gives the tuple of its outputs."""
@@ -26,9 +28,17 @@ Sizes = Mapping[Symbol, int]
 """The sizes of a call, for those that are symbolic; empty where none is."""
 PlanFor = Callable[[Sizes, Runs], _native.Plan]
 """Gives the plan for sizes. Given what to run in the place of a plan that can't be run for the inputs."""
-Compiles = Callable[[Graph, int | None, SymbolicSizes | None], tuple[PlanFor, tuple[Condition, ...]]]
-"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are symbolic. With the
-plans, the conditions on sizes that they are right under, besides those that were noted."""
+
+
+@dataclass(frozen=True)
+class CompiledHalf:
+    """What was compiled of a forward or backward."""
+
+    plan_for: PlanFor
+    conditions: tuple[Condition, ...]
+    """On sizes, under which the plans are right, besides those that were noted."""
+    kept: KeptPlan | None
+    """How another process finds the plans, if it can."""
 
 
 def sizes_now(symbolic_sizes: SymbolicSizes | None) -> Sizes:
@@ -42,6 +52,8 @@ class Trial:
 
     is_over: bool = False
     differences: list[str] = field(default_factory=list)
+    tell: Callable[[], None] = lambda: None
+    """Called when it is over."""
 
 
 class Half:
@@ -50,21 +62,20 @@ class Half:
     are done so."""
 
     def __init__(
-        self, graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
-        symbolic_sizes: SymbolicSizes | None
+        self, graph: Callable[[], Graph], is_repeatable: bool, compiled: CompiledHalf, sizes: Sizes,
+        trial: Trial | None = None
     ) -> None:
-        """`segment`: the number of the segment whose backward it is."""
         self.graph = graph
-        self.is_repeatable = not any(node.ordered or node.writes for node in nodes)
+        self.is_repeatable = is_repeatable
         """Whether running it once more gives the same, and changes nothing."""
         self.recorded: Graph | None = None
-        self.plan_for, self.assumed = compiles(graph(), segment, symbolic_sizes)
-        self.trial = Trial()
-        self._have(sizes_now(symbolic_sizes))
+        self.compiled = compiled
+        self.trial = Trial() if trial is None else trial
+        self._have(sizes)
 
     def _have(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.plan = self.plan_for(sizes, self.as_aten)
+        self.plan = self.compiled.plan_for(sizes, self.as_aten)
 
     def at(self, sizes: Sizes) -> Half:
         """A copy of the half for other sizes."""
@@ -91,7 +102,9 @@ class Half:
         dropped."""
         self.trial.is_over = True
         with torch._C._DisableAutocast(), without_warnings() if self.is_repeatable else nullcontext():
-            return execute(self.graph(), inputs, self.trial.differences, self.sizes)
+            results = execute(self.graph(), inputs, self.trial.differences, self.sizes)
+        self.trial.tell()
+        return results
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         if not self.trial.is_over:

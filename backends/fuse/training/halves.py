@@ -3,7 +3,6 @@ the disk cache."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +10,8 @@ from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels
+from framejit.backends.fuse.account.telling import tell_found, tell_kernels, tell_training
+from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
 from framejit.backends.fuse.compile_graph import plan_record
@@ -20,12 +20,12 @@ from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
+from framejit.backends.fuse.training.assemble import assembled
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
-from framejit.backends.fuse.training.half import PlanFor
-from framejit.events import emit, warn
+from framejit.backends.fuse.training.half import CompiledHalf
+from framejit.events import warn
 from framejit.fakes.collector import resting
-from framejit.symbols.conditions import Condition
 
 
 def compile_differentiable(
@@ -52,52 +52,41 @@ def _differentiable(
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
 
-    def compiles(
-        graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None
-    ) -> tuple[PlanFor, tuple[Condition, ...]]:
+    def compiles(graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None) -> CompiledHalf:
         if segment is None:
             return _compiled(graph, account, symbolic_sizes)
         if segment not in of_backwards:
-            name = f"{account.name}_backward{len(of_backwards) + 1 if of_backwards else ''}"
-            accounts.append(of_backwards.setdefault(segment, CompiledGraph(name, weakref.ref(gm), account.graph_id)))
+            accounts.append(of_backwards.setdefault(segment, account.of_backward(len(of_backwards))))
         return _compiled(graph, of_backwards[segment], symbolic_sizes)
 
-    made = Differentiable(gm, examples, compiles, accounts, symbolic_sizes, buckets)
+    made = assembled(gm, examples, compiles, accounts, symbolic_sizes, buckets)
     for backward in of_backwards.values():
         backward.run = made
-    kernels = {
-        "forward": [kernel.name for kernel in account.kernels],
-        "backward": [kernel.name for backward in of_backwards.values() for kernel in backward.kernels],
-    }
-    emit(
-        "training", graph_id=account.graph_id, graph=account.name, kernels=kernels, kept=made.kept,
-        computed_again=made.computed_again,
-    )
+    tell_training(accounts, made.kept, made.computed_again)
     return made
 
 
-def _compiled(
-    graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None
-) -> tuple[PlanFor, tuple[Condition, ...]]:
+def _compiled(graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None) -> CompiledHalf:
     """The plans of a half, which run with gradients and autocast off."""
     with resting(), torch.no_grad(), torch._C._DisableAutocast():
         checked(graph)
         stages["record"] += 1
         text = account.recorded = text_of(graph)
-        key = key_for(graph, text, False, {}, sizes)
-        found, kept = _found(key, account)
+        key = key_for(graph, text, False, {}, sizes, account.autotune)
+        found, variants = _found(key, account)
         if found is None:
             record, launches = plan_record(run_passes(graph, None, ()), False, account)
             found = FoundVariant(record, launches, ())
             if key is not None and sizes is None:
                 keep(key, record)
             elif key is not None:
-                keep_variant(key, record, kept)
+                keep_variant(key, record, variants)
+            tell_kernels(account, record.kernels)
         else:
-            tell_fused(account, found.record.before_fusion, found.record.after_fusion)
-            account.externs = [*found.record.externs]
-        tell_kernels(account, found.record.kernels)
-        return SizedPlans(found.record.parts, found.launches, account.name).plan_for, found.conditions
+            tell_found(account, found.record)
+        plans = SizedPlans(found.record.parts, found.launches, account.name)
+        kept = None if key is None else kept_plan(key, graph, [*text.operations], [*text.devices], False)
+        return CompiledHalf(plans.plan_for, found.conditions, kept)
 
 
 def _found(key: PlanKey | None, account: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:

@@ -31,21 +31,19 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
-from framejit.backends.fuse.training.buckets import Buckets, by_node, stages_of
+from framejit.backends.fuse.training.backward import Given
+from framejit.backends.fuse.training.buckets import Buckets, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
+from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder, is_without_gradient
-from framejit.backends.fuse.training.results import Results
-from framejit.backends.fuse.training.segments import Edge, Segment, gradients
+from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.light_torch import light
 from framejit.symbols.conditions import Conditions
 
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))
 """Composite operations that raise for numbers; of them only parts arrive below autograd."""
-
-Given = tuple[tuple[int, tuple[int, ...]], ...]
-"""The outputs of a segment that gradients come to, by their places, and the strides of these gradients."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +323,7 @@ class _ForwardRun(Run):
             for position, fake in enumerate(self.fakes)
             if fake.grad_fn is not None and fake.grad_fn not in self.ends
         ]
-        self.results = Results(self.recorder, self.fakes, returned, shown, tied)
+        self.results = RecordedResults(self.recorder, self.fakes, returned, shown, tied)
         # an input that was written is there anyway
         given = [None if place in self.results.tied else item for place, item in enumerate(self.results.given)]
         return [self.recorder.known(item) if isinstance(item, torch.Tensor) else item for item in given]

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from framejit.backends.fuse.graph.node import BATCH_NORMS, STATISTICS, TRAINING, Node, values_in
-from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
-from framejit.backends.fuse.training.joint import Recorded
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]
 """What inputs held before the graph wrote into them, by their positions."""
-
-OVERWRITES: Final = frozenset(("zero_", "fill_", "copy_"))
-"""Operations that write into all of a tensor without looking at it."""
 
 
 class Call:
@@ -50,30 +45,24 @@ class Call:
         self.random = random
 
 
+@dataclass(eq=False)
 class SecondRun:
-    """Whether and how a captured graph may be run again for gradients of gradients: the state to put back, and the
-    copies of inputs to be kept for it."""
+    """How a captured graph is run again for gradients of gradients: the state to put back, and the copies of inputs to
+    be kept for it."""
 
-    def __init__(self, eager: Callable[..., tuple[Any, ...]], recorded: Recorded, torch_state: Any) -> None:
-        """`torch_state`: torch's, when the graph is run."""
-        self._eager, self._torch_state = eager, torch_state
-        nodes = [node for node in recorded.graph.nodes if not node.origin.is_backward]
-        ordered = [node for node in nodes if node.ordered]
-        devices = {value.device for node in ordered for value in (*node.results, *node.writes)}
-        self._generators = [_generator_of(device) for device in devices]
-        """What the graph may draw numbers from."""
-        known = recorded.recorder.known
-        roots = [known(root).storage for root in recorded.results.roots if isinstance(root, torch.Tensor)]
-        lead_to_results = _lead_to(roots, nodes)
-        inputs = [known(fake).storage for fake in recorded.inputs]
-        self._written = frozenset(recorded.written)
-        self._looked_at = {
-            place
-            for place, storage in enumerate(inputs)
-            if storage in lead_to_results and not (place in self._written and _is_overwritten(storage, nodes))
-        }
-        """The inputs whose content results with gradients are made of."""
-        self._copied = sorted(self._written & self._looked_at)
+    eager: Callable[..., tuple[Any, ...]]
+    torch_state: tuple[Any, ...]
+    """Torch's, when the graph is run."""
+    devices: tuple[torch.device, ...]
+    """The devices of what the graph may draw numbers for."""
+    written: frozenset[int]
+    """The positions of inputs that are written."""
+    looked_at: frozenset[int]
+    """The inputs whose content results with gradients are made of."""
+
+    def __post_init__(self) -> None:
+        self._generators = [_generator_of(device) for device in self.devices]
+        self._copied = sorted(self.written & self.looked_at)
 
     def random_state(self) -> RandomState | None:
         """Where the random number generators are that the graph may draw from; None if it draws from none. To be asked
@@ -88,8 +77,7 @@ class SecondRun:
 
     def inputs(self, call: Call) -> list[torch.Tensor]:
         """The inputs of the second run. Raises RuntimeError where they were written since the first."""
-        now = _versions(call.inputs)
-        if any(call.versions[position] != now[position] for position in self._looked_at):
+        if self.is_spoiled(call):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an "
                 "input of a compiled graph, which is run again because gradients of gradients were asked for"
@@ -97,18 +85,23 @@ class SecondRun:
         # views of inputs have neither hooks of the program's nor, to us, what led to them
         inputs = []
         for position, tensor in enumerate(call.inputs):
-            if position in self._written:
+            if position in self.written:
                 memory = _copy(tensor)
                 inputs.append(_Alias.apply(tensor, [memory]) if tensor.requires_grad else memory)
             else:
                 inputs.append(tensor.view_as(tensor) if tensor.requires_grad else tensor)
         return inputs
 
+    def is_spoiled(self, call: Call) -> bool:
+        """Whether inputs were written since the first run."""
+        now = _versions(call.inputs)
+        return any(call.versions[position] != now[position] for position in self.looked_at)
+
     def outputs(self, call: Call, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """The graph's outputs, of the second run's inputs."""
         with restored_thread_state(), _drawing_from(call.random or []):
-            restore(self._torch_state)
-            return self._eager(*inputs)
+            restore(self.torch_state)
+            return self.eager(*inputs)
 
 
 class _Alias(torch.autograd.Function):
@@ -141,35 +134,6 @@ def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
 
 def _generator_of(device: torch.device) -> torch.Generator:
     return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
-
-
-def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:
-    """The storages whose content may have part in that of these."""
-    found = {*storages}
-    for node in reversed(nodes):
-        if any(value.storage in found for value in (*node.results, *node.writes)):
-            found.update(value.storage for value in _looked_at(node))
-    return found
-
-
-def _is_overwritten(storage: Storage, nodes: Sequence[Node]) -> bool:
-    """Whether the first operation on an input writes into all of it without looking."""
-    for node in nodes:
-        if any(value.storage is storage for value in node.values()):
-            return (
-                node.operation._opname in OVERWRITES
-                and node.args[0] is storage.first
-                and all(value.storage is not storage for value in values_in((node.args[1:], node.kwargs.values())))
-            )
-    return False
-
-
-def _looked_at(node: Node) -> Iterator[Value]:
-    if node.operation._schema.name in BATCH_NORMS and node.args[TRAINING]:
-        yield from values_in([arg for position, arg in enumerate(node.args) if position not in STATISTICS])
-        yield from values_in(node.kwargs.values())
-    else:
-        yield from node.values()
 
 
 @contextmanager

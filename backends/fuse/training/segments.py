@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 from torch.autograd.function import BackwardCFunction
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.not_fusable import NeedsGradients
 
@@ -180,6 +180,11 @@ def _edges(node: Any, ends: Set[Any]) -> Iterator[Edge]:
         for before, number in node.next_functions
         if before is not None and before.next_functions and before not in ends
     )
+
+
+def by_node(stages: Mapping[int, int], inputs: Sequence[torch.Tensor]) -> dict[Any, int]:
+    """The stages by the nodes of autograd that inputs come out of."""
+    return {get_gradient_edge(inputs[position]).node: stage for position, stage in stages.items()}
 
 
 def _stages(nodes: Sequence[Any], stages: Mapping[Any, int]) -> dict[Any, int]:

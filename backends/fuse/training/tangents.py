@@ -85,6 +85,8 @@ class _Probe:
     def given(self, made: Any) -> tuple[torch.Tensor, ...]:
         return (torch.zeros(2),)
 
-    def backward(self, saved: list[torch.Tensor], tangents: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    def backward(
+        self, call: None, saved: list[torch.Tensor], tangents: list[torch.Tensor | None]
+    ) -> list[torch.Tensor]:
         self.count = references(tangents, 0)
         return [torch.zeros(2)]

@@ -23,7 +23,7 @@ JointScan = tuple[str, Expr]
 
 
 def joint_scan(node: Expr) -> JointScan:
-    """What a scan is done together with."""
+    """The key of a scan; scans with equal keys are done at once."""
     return EXTREMES.get(node.attr, node.attr), node.args[0]
 
 

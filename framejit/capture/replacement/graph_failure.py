@@ -21,6 +21,7 @@ from torch import fx
 
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
+from framejit.backends.data_loop import DataLoop
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.flattened import flattened
@@ -146,6 +147,15 @@ def owned_entry(owner: native.EntryCache | None, part: object) -> native.Entry |
     )
 
 
+def rehearse_entry(entry: native.Entry, fn: FunctionType, flat_args: tuple[Any, ...]) -> None:
+    """Try an entry that is to be tried before its first run, on the frame that it was made for. Raises what its graph
+    raises."""
+    parts = [slot.target for slot in entry.slots]
+    for rehearsal in (part for part in parts if isinstance(part, Rehearsal)):
+        failure, = (part for part in parts if isinstance(part, GraphFailure))
+        rehearsal(*failure.inputs(fn.__closure__ or (), flat_args))
+
+
 def rehearse(
     module: fx.GraphModule, run: Callable[..., Any], inputs: Sequence[torch.Tensor], initial_state: list[StateChange],
     quiet: bool = True
@@ -223,6 +233,7 @@ class GraphFailure:
         self._known = frozenset(capture.raising)
         self._initial_state = capture.initial_state
         self._has_effects = capture.graph_effects().any
+        self._may_never_end = any(isinstance(node.target, DataLoop) for node in module.graph.nodes)
         self._failures = 0
         self.forget: Callable[[], None] | None = None
         """Drops what other processes could find of the entry: a graph that raises would not be captured so again."""
@@ -271,7 +282,7 @@ class GraphFailure:
 
         All is done again if that can be, and then the error is raised where the program goes on, as it is for graphs
         that look for no signals. A graph whose changes can't be undone stays as it is, and the error is raised where
-        its part of the frame begins.
+        its part of the frame begins; so it is for a graph with a loop on data.
         """
         error.__traceback__ = handlers_part(error)
         for setter, values in self._initial_state:
@@ -280,6 +291,7 @@ class GraphFailure:
         if (
             entry is not None
             and not self._has_effects
+            and not self._may_never_end  # a loop that was interrupted may be an endless one
             and not _hooks_saw_the_graph()
             and native.raise_later(error)  # once: signals may come quicker than the graph runs
         ):
@@ -314,7 +326,7 @@ class GraphFailure:
         outcome, origin, owner = "the call was run again as plain Python", None, self._owner()
         try:
             node = rehearse(
-                self._module, partial(_raising_node, self._module), self._inputs(cells, args), self._initial_state,
+                self._module, partial(_raising_node, self._module), self.inputs(cells, args), self._initial_state,
                 quiet=not was_warning,
             )
             faultless = node is None
@@ -359,7 +371,7 @@ class GraphFailure:
         owner.remove_entry(entry)
         return True
 
-    def _inputs(self, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> Sequence[torch.Tensor]:
+    def inputs(self, cells: tuple[CellType, ...], args: tuple[Any, ...]) -> Sequence[torch.Tensor]:
         """The graph's inputs, read as replacement code reads them."""
         code, em = self._code, Emitter()
         if code.co_freevars:

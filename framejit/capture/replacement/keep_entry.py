@@ -50,7 +50,7 @@ def keep_entry(
             "state": entry.tag.state,
             "reason": reason,
             "n_ops": capture.graph.n_ops,
-            "selected": [(astuple(place), operations) for place, operations in capture.selected],
+            "selected": [(astuple(place), operations, form) for place, operations, form in capture.selected],
             "changing": sorted(capture.changing),
             "in_traceback": capture.in_traceback,
             "graph": None,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
+from framejit import _native
 from framejit.findings.evidence import Evidence
 from framejit.findings.finding import NextBreak
-from framejit.findings.rewrites.fork import fork
 from framejit.findings.rewrites.proposal import Proposal, Verdict
 from framejit.findings.rewrites.trial import answer
 
@@ -95,7 +95,7 @@ def _verdict(line: bytes) -> Verdict:
 def forked(proposals: list[Proposal]) -> Process:
     """A copy of this process that tries the proposals."""
     reading, writing = os.pipe()
-    child = fork()
+    child = _native.fork()
     if child == 0:
         os.close(reading)
         try:

@@ -28,27 +28,19 @@ from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
+from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.context import Capture, Frame
 
 
-class NumpyFunctionValue(Value):
+class NumpyFunctionValue(CFunctionValue):
     """A function of numpy that is written in C, or dispatched by it."""
-
-    def __init__(self, function: Any, source: Source | None = None) -> None:
-        self.function, self.source = function, source
-
-    def python_type(self) -> type:
-        return type(self.function)
 
     def describe(self) -> str:
         return f"numpy function {self.function.__name__}"
-
-    def constant(self) -> Any:
-        return self.function
 
     def proxy(self) -> Any:
         raise refused(f"a tensor operation with {self.describe()}")
@@ -60,9 +52,6 @@ class NumpyFunctionValue(Value):
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return call_numpy(frame, self.function, args, kwargs)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.em.load_object(self.function)
 
 
 @wraps(np.ufunc, type(np.sum))

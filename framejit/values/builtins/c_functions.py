@@ -25,16 +25,17 @@ from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.classes import BuiltinNewValue, ClassValue
+from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.model_values import call_model
 from framejit.values.objects.functions.signatures import checked
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.overrides import attribute_of_override
 from framejit.values.tensors.tensor import TensorMethodValue, TensorValue
-from framejit.values.wrap import from_python, makes, wrap, wraps
+from framejit.values.wrap import makes, wrap, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.context import Capture, Frame
 
 # Functions of these modules only compute from their arguments, so they run on constants as they are.
 PURE_MODULES = (
@@ -74,31 +75,16 @@ C_HINT = (
 )
 
 
-class BuiltinValue(Value):
+class BuiltinValue(CFunctionValue):
     """A function written in C, not torch's."""
-
-    def __init__(self, function: Any, source: Source | None = None) -> None:
-        self.function, self.source = function, source
-
-    def python_type(self) -> type:
-        return type(self.function)
 
     def describe(self) -> str:
         module = getattr(self.function, "__module__", None)
         name = getattr(self.function, "__qualname__", repr(self.function))
         return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
-    def constant(self) -> Any:
-        return self.function
-
     def proxy(self) -> Any:
         raise Unsupported(f"{self.describe()} as an argument of a tensor operation", "FJ120")
-
-    def getattr(self, frame: Frame, name: str) -> Value:
-        try:
-            return from_python(getattr(self.function, name))
-        except AttributeError as e:
-            raise frame.raised(AttributeError, str(e)) from None
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         function = self.function
@@ -158,9 +144,6 @@ class BuiltinValue(Value):
                 f"{self.describe()} works on numpy arrays, which are no part of a graph", "FJ105", NUMPY_HINT
             )
         raise Unsupported(f"{self.describe()} is written in C and framejit does not know what it does", "FJ110", C_HINT)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.em.load_object(self.function)
 
 
 def _read_by_descriptor(frame: Frame, descriptor: types.GetSetDescriptorType, tensor: TensorValue) -> Value:

@@ -102,7 +102,7 @@ def _frozenset(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Val
 
 @handles(collections.deque)
 def _deque(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    maxlen = (args[1] if len(args) > 1 else NONE).constant()
+    maxlen = (args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)).constant()
     try:
         collections.deque((), maxlen)
     except (TypeError, ValueError, OverflowError) as e:

@@ -19,7 +19,7 @@ from framejit.values.constant import RE_DEFAULTS, ConstantValue
 from framejit.values.containers.iterator_values import advanced
 from framejit.values.folding import fold
 from framejit.values.handlers import handles
-from framejit.values.objects.inherited_methods import READ_ONLY, written_in_c
+from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.user_object import ObjectValue
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _call_on_match(frame: Frame, owner: ObjectValue, name: str, args: list[Value
     return _of_match(frame, owner, name, args, kwargs)
 
 
-READ_ONLY.update({re.Pattern: _call_on_pattern, re.Match: _call_on_match})
+KNOWN_METHODS.update({re.Pattern: _call_on_pattern, re.Match: _call_on_match})
 
 
 @handles(re._compile)  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ def _checked(frame: Frame, args: list[Value], check: Callable[[Frame, Any, Any],
 
 @handles(type)
 def _type(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if len(args) != 1:
+    if len(args) != 1 or kwargs:
         raise Unsupported("making a class", "FJ114")
     return from_python(args[0].python_type())
 

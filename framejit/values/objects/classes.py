@@ -14,9 +14,9 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, IndexSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.models.model_registry import REALS, is_modelled
-from framejit.signals import Raised, SkipFrame, Unsupported
+from framejit.signals import NotConstant, Raised, SkipFrame, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.constant import ConstantValue, is_none
+from framejit.values.constant import ConstantValue, is_constant_object, is_none
 from framejit.values.containers.mapping import DICT_CLASSES, DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import SetValue, frozen
@@ -55,6 +55,19 @@ _PURE = (
 def is_python_class(cls: type) -> bool:
     """Whether a class was made by a class statement, so that its attributes can be set."""
     return bool(cls.__flags__ & HEAP_TYPE) and not cls.__flags__ & IMMUTABLE
+
+
+def _annotation(frame: Frame, value: Value) -> Any:
+    """What stands in the brackets of an annotation: types, lists of them, and what `typing` makes, whose objects never
+    change. Raises NotConstant for anything else."""
+    value = realize(frame, value)
+    if type(value) in (ListValue, TupleValue) and value.python_type() in (list, tuple):
+        return value.python_type()(_annotation(frame, item) for item in value.children())
+    if isinstance(value, ObjectValue) and value.obj is not None and value.source is not None and not value.attrs:
+        if module_of(value.cls) == "typing":
+            frame.capture.add_guard(value.source, native.C_ID, value.obj)
+            return value.obj
+    return value.constant()
 
 
 def is_finalized(cls: type) -> bool:
@@ -205,9 +218,11 @@ class ClassValue(Value):
             function = own.__func__ if is_a(own, (classmethod, staticmethod)) else own
             if is_a(function, types.FunctionType) and is_of_program(function.__module__):
                 return self.getattr(frame, "__class_getitem__").call(frame, args, kwargs)
-            if not all(a.is_constant() for a in args):
+            try:
+                types_given: list[Value] = [ConstantValue(_annotation(frame, a)) for a in args]
+            except NotConstant:
                 return super().call_method(frame, name, args, kwargs)
-            return fold(frame, self.cls.__class_getitem__, args, {})  # type: ignore[attr-defined]
+            return fold(frame, self.cls.__class_getitem__, types_given, {})  # type: ignore[attr-defined]
         if name in ("__eq__", "__ne__"):
             return ConstantValue(NotImplemented)
         if name in ("__instancecheck__", "__subclasscheck__") and is_a(
@@ -307,9 +322,15 @@ def enum_member(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Val
 def namedtuple_instance(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(cls._fields, args))
     given.update(kwargs)
-    for field, default in cls._field_defaults.items():
+    defaults = cls.__new__.__defaults__ or ()
+    function = AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__")
+    for at, (field, default) in enumerate(zip(cls._fields[len(cls._fields) - len(defaults) :], defaults)):
         if field not in given:
-            given[field] = from_python(default)
+            given[field] = (
+                from_python(default)
+                if is_constant_object(default)
+                else frame.wrap(default, IndexSource(AttrSource(function, "__defaults__"), at))
+            )
     if set(given) != set(cls._fields) or len(args) > len(cls._fields):
         raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
     return TupleValue([given[f] for f in cls._fields], cls)

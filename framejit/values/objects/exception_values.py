@@ -120,7 +120,7 @@ class ExceptionValue(ObjectValue):
             and not is_none(value)
         ):
             raise Unsupported(f"setting {name} of {self.describe()} to something it can't be")
-        frame.capture.effects.version += 1
+        frame.capture.effects.altered(self)
         if name == "__context__":
             self.context, self.context_of_caller = value, False
         elif name == "__cause__":

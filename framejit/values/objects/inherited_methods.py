@@ -35,9 +35,9 @@ _AS_PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 """What an instance of a subclass is as text or number, whatever its own methods say."""
 
-ReadingMethod = Callable[["Frame", "ObjectValue", str, "list[Value]", "dict[str, Value]"], Value]
-READ_ONLY: dict[type, ReadingMethod] = {}
-"""By the class of an existing object, what calls those of its methods that only read what never changes."""
+KnownMethod = Callable[["Frame", "ObjectValue", str, "list[Value]", "dict[str, Value]"], Value]
+KNOWN_METHODS: dict[type, KnownMethod] = {}
+"""By the class of an existing object that never changes, what calls its methods."""
 
 
 def call_inherited(
@@ -60,7 +60,7 @@ def call_inherited(
     if kind is not None and owner.source is not None:
         plain = _AS_PLAIN[kind](owner.obj)
         frame.capture.add_guard(CallSource(owner.source, _AS_PLAIN[kind]), native.C_EQUALS, plain)
-        if args and not args[0].is_constant():
+        if name == "__iter__" or args and not args[0].is_constant():
             return ConstantValue(plain).call_method(frame, name, args, kwargs)
         return fold(frame, static, [ConstantValue(plain), *args], kwargs)
     if owner.obj is not None and not owner.attrs:
@@ -81,9 +81,9 @@ def _of_part(
 
 
 def _of_existing(frame: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    reads = READ_ONLY.get(owner.cls)
-    if reads is not None:
-        return reads(frame, owner, name, args, kwargs)
+    known = KNOWN_METHODS.get(owner.cls)
+    if known is not None:
+        return known(frame, owner, name, args, kwargs)
     if module_of(owner.cls).partition(".")[0] == "numpy":
         what = (
             f"{owner.obj.__name__}()"

@@ -89,7 +89,8 @@ def _ask(frame: Frame, target: type, name: str, argument: Value) -> bool:
 
 
 def by_type(value: Value, target: Any) -> bool:
-    """What `type.__instancecheck__` answers."""
+    """Whether the value's class derives from the target, as `type.__instancecheck__` finds, the
+    metaclass aside."""
     if is_a(target, type):
         if target in value.python_type().__mro__:
             return True

@@ -82,7 +82,7 @@ def by_arithmetic(
         return graph.call(function, [left, right])
 
     if is_operand and _OPERATORS[name] is operator.truediv and device.type != "cpu":
-        last, operand = operator.mul, inverse(graph, amount)
+        last, operand = operator.mul, inverse(graph, factor, wide)
     elif is_operand:
         last, operand = _OPERATORS[name], amount
     elif len(tensors) == 2:
@@ -102,9 +102,14 @@ def by_arithmetic(
     return graph.call("to", [result, ConstantValue(dtype)], is_method=True)
 
 
-def inverse(graph: Graph, number: Value) -> Value:
-    """What torch multiplies with on GPUs where it divides by a number (BinaryDivTrueKernel.cu)."""
-    return graph.call("reciprocal", [number], is_method=True)
+def inverse(graph: Graph, number: ReadNumberValue | SymNumberValue, dtype: torch.dtype) -> Value:
+    """What torch multiplies with on GPUs where it divides by a number, as a tensor without dimensions: the inverse in
+    double precision, rounded to `dtype`. (So does torch 2.11 on an H200: for 10.1 the inverse of the number's float32
+    is another one.)"""
+    exact = number.in_dtype(torch.float64)
+    assert exact is not None  # it was given in `dtype`
+    found = graph.call("reciprocal", [exact], is_method=True)
+    return found if dtype == torch.float64 else graph.call("to", [found, ConstantValue(dtype)], is_method=True)
 
 
 def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:

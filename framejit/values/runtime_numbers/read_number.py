@@ -114,8 +114,8 @@ class ReadNumberValue(Value):
         return self._read
 
     def beside(self, function: Callable[..., Any], tensor: TensorValue) -> Value:
-        """What stands for the number in `function(tensor, number)`: a tensor where that gives the same
-        (SymNumberValue.as_tensor), so that it can be fused."""
+        """The operand that `function(tensor, number)` is given in place of the number: a tensor where that gives equal
+        results (`SymNumberValue.as_tensor` says where), so that the operation can be fused."""
         dtype, fake = tensor.fake.dtype, tensor.fake
         if (
             function not in ELEMENTWISE

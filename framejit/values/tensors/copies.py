@@ -22,6 +22,8 @@ class Copy:
     def __init__(self, capture: Capture, seq: int, refusal: Unsupported, of: set[int]) -> None:
         self.capture, self.seq, self.refusal, self.of = capture, seq, refusal, of
         self.is_stale = False
+        self.candidates: list[TensorValue] | None = []
+        """The tensors that the program may have there, besides new ones; None where they are not known."""
 
     def refuse(self) -> NoReturn:
         self.capture.break_at(self.seq, self.refusal)
@@ -33,3 +35,11 @@ class Copy:
     def hand_out(self, cg: Codegen, tensor: TensorValue) -> None:
         """Push what the program has in the place of `tensor`, this copy or a view of it."""
         self.refuse()
+
+
+class SameObject(Copy):
+    """No copy when the graph runs, but the very object that the program has there; which one it is, is not known while
+    capturing. So it may leave captured code, though it is a copy for all that may be told of it before."""
+
+    def hand_out(self, cg: Codegen, tensor: TensorValue) -> None:
+        cg.load_graph_output(tensor)

@@ -87,6 +87,7 @@ class TensorValue(Value):
         """For what stands for other memory: what it is a copy of."""
 
     def identity(self) -> torch.Tensor:
+        self._check_no_copy("the identity of a tensor")
         return self.fake
 
     def python_type(self) -> type:
@@ -99,6 +100,11 @@ class TensorValue(Value):
     def proxy(self) -> Any:
         self._check_alive()
         return self.node
+
+    def _check_no_copy(self, what: str) -> None:
+        """Break where something is asked for that is not the same for a copy."""
+        if self.copy_of is not None:
+            raise Unsupported(f"{what}, which the graph has a copy of", "FJ107")
 
     def _check_alive(self) -> None:
         if self.node._erased:  # it was made in a nested graph, by a function that hid it somewhere
@@ -117,6 +123,8 @@ class TensorValue(Value):
 
     def torch_getattr(self, frame: Frame, name: str) -> Value:
         """The attribute that torch has under this name, whatever the class of the tensor has."""
+        if name in ("is_leaf", "output_nr", "grad", "grad_fn") and self.fake.requires_grad:
+            self._check_no_copy(f"attribute {name!r} of a tensor")
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
                 if id(self) in frame.capture.effects.written_tensors:
@@ -144,6 +152,8 @@ class TensorValue(Value):
             return TensorMethodValue(self, name)
         if attribute is not None:
             raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
+        if self.copy_of is not None and not self.lacks(frame, name):
+            self._check_no_copy(f"attribute {name!r} of a tensor")
         if self.source is not None:  # an attribute someone hung on this very tensor
             real = frame.capture.real_object(self)
             if name in getattr(real, "__dict__", {}):
@@ -153,6 +163,20 @@ class TensorValue(Value):
         if fallback is not None:
             return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
         raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
+
+    def lacks(self, frame: Frame, name: str) -> bool:
+        """Whether nobody has hung an attribute on this very tensor; guarded. Of a copy, on any that it may stand
+        for."""
+        if name in self.attrs:
+            return False
+        if self.copy_of is not None:
+            candidates = self.copy_of.candidates
+            return candidates is not None and all(tensor.lacks(frame, name) for tensor in candidates)
+        if self.source is not None:
+            if name in getattr(frame.capture.real_object(self), "__dict__", {}):
+                return False
+            frame.capture.guard_no_attribute(self.source, name)
+        return True
 
     def _is_leaf(self, frame: Frame) -> bool:
         """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
@@ -187,6 +211,7 @@ class TensorValue(Value):
     def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         if frame.capture.overrides.modes:
             raise Unsupported(f"setting attribute {name!r} of a tensor under a function mode", "FJ141")
+        self._check_no_copy(f"setting attribute {name!r} of a tensor")
         if name == "requires_grad" and value is not None and value.is_constant():
             self.call_method(frame, "requires_grad_", [value], {})
             return
@@ -314,6 +339,8 @@ class TensorValue(Value):
             if self.fake.dim() == 0:
                 raise frame.raised(TypeError, "len() of a 0-d tensor")
             return from_python(self.fake.shape[0])
+        if name == "__iter__" and not args and not kwargs:
+            return super().iterator(frame)
         args = deep_realize(frame, args)
         if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
             # nodes know no torch.Size, and of a tuple new() would take the numbers as data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import torch
 
 from framejit import _native as native
 from framejit.fakes.operation_kinds import is_operation
+from framejit.guards.answers import same_answer
 from framejit.guards.sources import CallSource, Source, const_source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -21,6 +21,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, looks_up_handler
 from framejit.values.inspection import BUILTIN_TYPES, is_a
+from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.sym_int import SizeQuestion
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
@@ -130,17 +131,6 @@ def _answer_of_machine(function: Any) -> Handler:
 _ABOUT_TRANSFORMS = (_C._are_functorch_transforms_active, _C._functorch.maybe_current_level)
 
 
-@functools.lru_cache(256)
-def _same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
-    """The check that a function still answers as it did; one object for one answer, so that guards deduplicate."""
-
-    def gives_the_same_answer(function: Any) -> bool:
-        return bool(function(*args) == expected)
-
-    gives_the_same_answer.question = args, expected  # type: ignore[attr-defined]
-    return gives_the_same_answer
-
-
 def _guarded_answer(function: Any) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         answer = fold(frame, function, args, kwargs)
@@ -148,7 +138,7 @@ def _guarded_answer(function: Any) -> Handler:
         asked = (function, given) in frame.capture.set_here
         # else the captured code itself may have made it so
         if not asked and not (frame.capture.state_changed and "autocast" in function.__name__):
-            frame.capture.add_guard(const_source(function), native.C_PY, _same_answer(given, answer.constant()))
+            frame.capture.add_guard(const_source(function), native.C_PY, same_answer(given, answer.constant()))
         return answer
 
     return handler
@@ -461,26 +451,11 @@ def _is_graph_python_function(fn: types.FunctionType) -> bool:
     return fn.__module__ in GRAPH_MODULES and fn.__name__ not in _NOT_GRAPH
 
 
-class TorchFunctionValue(Value):
+class TorchFunctionValue(CFunctionValue):
     """A torch function written in C, or an operator of torch.ops."""
-
-    def __init__(self, function: Any, source: Source | None = None) -> None:
-        self.function, self.source = function, source
-
-    def python_type(self) -> type:
-        return type(self.function)
 
     def describe(self) -> str:
         return f"torch function {getattr(self.function, '__name__', self.function)}"
-
-    def constant(self) -> Any:
-        return self.function
-
-    def getattr(self, frame: Frame, name: str) -> Value:
-        try:
-            return from_python(getattr(self.function, name))
-        except AttributeError as e:
-            raise frame.raised(AttributeError, str(e)) from None
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         args, kwargs = deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
@@ -499,9 +474,6 @@ class TorchFunctionValue(Value):
         if made is not None:
             return made
         return frame.capture.graph.call(self.function, args, kwargs)
-
-    def reconstruct(self, cg: Codegen) -> None:
-        cg.em.load_object(self.function)
 
 
 _TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from framejit import _native as native
+from framejit.backends.fuse.thread_state import default_dtype
 from tests.attack.fuzz import guard_reference as reference
 from tests.attack.fuzz.guard_reference import Check, Failed, Node
 from tests.attack.fuzz.guard_world import NAMES, Plain, Sized, World, collect, put_classes_back
@@ -31,16 +32,6 @@ MODES: tuple[Callable[[], Any], ...] = (
     lambda: torch.device("cpu"),
     lambda: default_dtype(torch.float64),
 )
-
-
-@contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def always(_: Any) -> bool:

@@ -10,6 +10,7 @@ from tests.attack.generator import (
     closures,
     containers,
     control_flow,
+    data_loops,
     exceptions,
     hashed,
     iteration,
@@ -35,6 +36,8 @@ FAMILIES = {
     "modes": modes.STATEMENTS,
     "numbers": numbers.STATEMENTS,
 }
+LOOPS = 1_000_000_000
+"""Programs from this number on have a loop that data end, and little else."""
 HEAD = """import collections
 import contextlib
 import dataclasses
@@ -58,17 +61,21 @@ class Program:
 
 def program(seed: int, calls: int = 9) -> Program:
     """Few families at a time, so that those that are there meet often."""
-    rng = random.Random(seed)
-    names = ["tensors", *rng.sample(sorted(set(FAMILIES) - {"tensors"}), rng.randint(2, 5))]
+    rng, loops = random.Random(seed), seed >= LOOPS
+    others = rng.randint(0, 1) if loops else rng.randint(2, 5)
+    names = ["tensors", *rng.sample(sorted(set(FAMILIES) - {"tensors"}), others)]
     b = Builder(rng, {name: FAMILIES[name] for name in names}, fixed="modules" in names, budget=rng.randint(8, 40))
     b.uses_grad = rng.random() < 0.3
     b.params = arguments.parameters(b)
     b.variables = [Var(p.name, p.kind) for p in b.params]
     signature = ", ".join(p.name if p.default is None else f"{p.name}={p.default}" for p in b.params)
     b.lines.append(f"def fn({signature}):")
-    for _ in range(rng.randint(3, 12)):
+    for _ in range(rng.randint(0, 2) if loops else rng.randint(3, 12)):
         if b.budget > 0:
             b.statement()
+    if loops:
+        data_loops.data_loop(b)
+        b.statements(3)
     b.emit(f"return {result(b)}")
     function = "\n".join(b.lines)
     texts = [arguments.call(b, i, s) for i, s in enumerate(arguments.situations(b, calls))]

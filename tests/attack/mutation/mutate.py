@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import framejit
+from framejit.backends.fuse.thread_state import default_dtype
 from tests.attack.compare import Difference, Watch, difference_of
 from tests.attack.generator.program import Program
 from tests.attack.mutation.mutants import Mutant, mutants
@@ -45,16 +46,6 @@ def at_most(seconds: float) -> Any:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Any:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

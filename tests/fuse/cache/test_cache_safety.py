@@ -17,16 +17,6 @@ KEY, OTHER = key_of("cpu", "a"), key_of("cpu", "b")
 MIB = 1 << 20
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def cache(folder):
-    return DiskCache(str(folder), 64 * MIB)
-
-
 def only_file(folder: pathlib.Path) -> pathlib.Path:
     (file,) = folder.iterdir()
     return file

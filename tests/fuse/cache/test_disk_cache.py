@@ -20,16 +20,6 @@ KEY, OTHER = key_of("cpu", "a"), key_of("cpu", "b")
 MIB = 1 << 20
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def cache(folder):
-    return DiskCache(str(folder), 64 * MIB)
-
-
 def in_children(*jobs) -> None:
     """Runs the jobs in forked processes at once; all must succeed."""
     children = []

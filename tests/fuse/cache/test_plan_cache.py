@@ -4,8 +4,6 @@ import dataclasses
 import os
 import pathlib
 import re
-import subprocess
-import sys
 import textwrap
 import weakref
 
@@ -762,15 +760,9 @@ def test_several_processes_at_once(folder, tmp_path):
     script.write_text(textwrap.dedent(program))
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(folder), "FRAMEJIT_DYNAMIC_AFTER": "0"}
     environment["FRAMEJIT_KEEP_CAPTURES"] = "0"
-    command = [sys.executable, "-W", "error", str(script)]
-    running = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    for process in running:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        assert int(out) == 4
+    for done in forked.run_at_once(3, ["-W", "error", script], env=environment, timeout=120):
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) == 4
     assert not [file for file in folder.iterdir() if file.name.startswith(".tmp")]
     assert all(cache_entry.unseal(*file.name.split("-"), file.read_bytes()) is not None for file in folder.iterdir())
     assert len(plan_files(folder)) == 4
@@ -814,3 +806,13 @@ def test_the_graph_behind_the_selector_is_told_as_before():
         run = fuse_graph(gm, [x])
         account = recall(run)
         assert account.module() is gm and len(account.kernels) == len(account.machine_code) == 1
+
+
+def test_a_plan_that_is_found_without_its_graph_may_call_the_same(monkeypatch):
+    keys = []
+    own = backend.key_for
+    monkeypatch.setattr(backend, "key_for", lambda *args: keys.append(own(*args)) or keys[-1])
+    x = torch.randn(3, 4)
+    gm = graph_of(lambda x: x.sin() + 1, x)
+    kept = recall(fuse_graph(gm, [x])).kept.key_now()
+    assert kept.key == keys[0].key and kept.functions == keys[0].functions

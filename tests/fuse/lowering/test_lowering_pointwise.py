@@ -217,6 +217,8 @@ def test_chosen_and_clamped():
         lambda x: (torch.lerp(x, x * 2, 0.3), torch.addcmul(x, x, x, value=0.5), torch.addcdiv(x, x, x + 1, value=2)), x
     )
     check(lambda x: (x.add(x, alpha=3), torch.sub(x, 1, alpha=2), torch.rsub(x, 5, alpha=2)), x)
+    # as C++ calls them
+    check(lambda x: (torch.ops.aten.add.Scalar(x, 1, 3), torch.ops.aten.sub.Scalar(x, 1, 2)), x)
 
 
 def test_bits():

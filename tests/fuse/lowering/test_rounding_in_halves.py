@@ -15,6 +15,8 @@ JUMPING = {
     "less": lambda x, y: (x + y) < (x * 1.5),
     "floor": lambda x, y: (x * y).floor(),
     "to_int": lambda x, y: (x * y).int(),
+    "to_double": lambda x, y: (x * y).double() + 1,
+    "amax_to_double": lambda x, y: (x * y).amax(1).double(),
     "to_bool": lambda x, y: (x * 1e-9).bool(),
     "remainder": lambda x, y: torch.remainder(x * y, 0.1),
     "sign": lambda x, y: (x * 1e-9).sign() + y,
@@ -24,6 +26,7 @@ JUMPING = {
     "all": lambda x, y: (y * 1e-5).all(1),
     "cummax": lambda x, y: (x * y).cummax(1),
     "max_pool": lambda x, y: F.max_pool2d((x * y)[None], 2, return_indices=True),
+    "write_double": lambda x, y: torch.zeros(x.shape, dtype=torch.float64).copy_(x * y),
     "write": lambda x, y: torch.zeros(x.shape, dtype=torch.int32).copy_(x * y),
 }
 
@@ -33,6 +36,21 @@ JUMPING = {
 def test_what_may_jump_sees_rounded_values(name, dtype):
     x, y = (torch.randn(64, 50) * 40).to(dtype), torch.randn(64, 50).to(dtype)
     check(JUMPING[name], x, y, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("read", [
+    lambda x: x.item(), lambda x: float(x), lambda x: x.item() * 3, lambda x: (x, x.item()), lambda x: int(x * 64),
+    lambda x: x.tolist(),
+])
+def test_numbers_that_are_read_are_those_of_the_dtype(read, dtype):
+    def function(x, y):
+        return read((x * y).amax())
+
+    fast = framejit.optimize(function, backend="fuse")
+    for _ in range(4):
+        x, y = (torch.randn(64, 50) * 40).to(dtype), torch.randn(64, 50).to(dtype)
+        assert fast(x, y) == function(x, y)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

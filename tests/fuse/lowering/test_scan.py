@@ -64,6 +64,11 @@ SPECIAL = torch.tensor([
 ])
 
 
+def signs_of_numbers(x: torch.Tensor) -> torch.Tensor:
+    """Of the product of two nans x86 keeps the first one's sign, and compilers order the operands as they like."""
+    return x.signbit() & ~x.isnan()
+
+
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -72,7 +77,7 @@ def test_nan_infinities_and_zeros(dtype: torch.dtype, dim: int, wide: bool) -> N
         (high, where), (low, there) = x.cummax(dim), x.cummin(dim)
         return (
             x.cumsum(dim), x.cumprod(dim), x.logcumsumexp(dim), high, where, low, there, high.signbit(),
-            low.signbit(), x.cumprod(dim).signbit(),
+            low.signbit(), signs_of_numbers(x.cumprod(dim)),
         )
 
     x = SPECIAL.to(dtype)

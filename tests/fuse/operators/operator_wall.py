@@ -13,10 +13,12 @@ import argparse
 import json
 import logging
 import sys
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,20 +100,25 @@ class Differs(AssertionError):
     """What was compiled does not do as eager does."""
 
 
+def judged(check: Callable[[], tuple[str, str]]) -> tuple[str, str]:
+    """What a check says became of a case, and why. That it fails, or raises anything else, is what became of the
+    case."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return check()
+        except Differs as e:
+            return WRONG, str(e)
+        except Exception:
+            return WRONG, f"crashed: {traceback.format_exc(limit=-4)}"
+
+
 def check_operator(name: str, report: Report) -> None:
     """Compare all cases of an operator."""
     # it tells of every error that a sample is meant to make
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     for case in cases(name):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                verdict, detail = check_case(case)
-            except Differs as e:
-                verdict, detail = WRONG, str(e)
-            except Exception as e:
-                verdict, detail = WRONG, f"crashed with {type(e).__name__}: {e}"
-        report.add(case, verdict, detail)
+        report.add(case, *judged(partial(check_case, case)))
 
 
 def check_case(case: Case) -> tuple[str, str]:

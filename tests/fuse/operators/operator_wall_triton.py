@@ -15,12 +15,11 @@ import ctypes
 import json
 import logging
 import sys
-import traceback
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -45,13 +44,13 @@ from tests.fuse.operators.operator_wall import (
     HELPERS,
     RAISES,
     REFUSED,
-    WRONG,
     Differs,
     Report,
     attempt,
     compare,
     copies,
     graph_of_fakes,
+    judged,
 )
 from tests.fuse.stages import lower
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile, in_many_blocks, laid_out, moved
@@ -132,15 +131,7 @@ def check_operator(name: str, report: TritonReport) -> None:
     for case in cases(name):
         if case.variant.startswith("dtype"):
             continue  # what a GPU's own operations would refuse is asked of a GPU
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                verdict, detail = check_case(case, report)
-            except Differs as e:
-                verdict, detail = WRONG, str(e)
-            except Exception:
-                verdict, detail = WRONG, f"crashed: {traceback.format_exc(limit=-4)}"
-        report.add(case, verdict, detail)
+        report.add(case, *judged(partial(check_case, case, report)))
 
 
 def check_case(case: Case, report: TritonReport) -> tuple[str, str]:

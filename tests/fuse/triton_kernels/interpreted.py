@@ -12,7 +12,7 @@ import forked
 
 def interpreting() -> dict[str, str]:
     """An environment in which Triton interprets its kernels."""
-    return {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "TRITON_INTERPRET": "1"}
 
 
 def printed(program: Path) -> Any:

@@ -5,8 +5,6 @@ import gc
 import os
 import pathlib
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -25,6 +23,8 @@ from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.triton_support import supports  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 from tests.fuse.triton_kernels.triton_cases import CASES, Build, _softmax  # noqa: E402
+
+import forked  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -88,7 +88,7 @@ if begun := preload.cache_info().currsize:
 print(bool(begun), "libtriton" in open("/proc/self/maps").read(), "triton" in sys.modules)
 """
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    done = forked.run(["-c", program], env=environment, timeout=300)
     wanted = "triton-0" not in entries
     assert done.stdout.split() == [str(wanted), str(wanted), "False"], done.stderr
 

@@ -112,7 +112,7 @@ def divided_by_numbers() -> Case:
     x, number = torch.randn(1000) * 100, torch.tensor(-0.3)
     b = Build((n,))
     a, c = b.read("x", x, n), b.read("number", number)
-    b.write("known", x * (1 / torch.tensor(3.7)), times_inverse(a, const(3.7, F32)), n)
+    b.write("known", x * torch.tensor(1 / 10.1), times_inverse(a, const(10.1, F32), 10.1), n)
     b.write("read", x * (1 / number), times_inverse(a, c), n)
     b.write("known_floor", x // 3.7, floor_of_inverted(a, const(3.7, F32)), n)
     b.write("read_floor", x // number, floor_of_inverted(a, c), n)

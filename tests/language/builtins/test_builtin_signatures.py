@@ -1,11 +1,17 @@
 """Builtin functions, constructors and methods take the arguments the C functions take, and say what they say about
 others."""
 import collections
+import dis
 import functools
+import inspect
 import itertools
 
 import pytest
 import torch
+
+from framejit.values import kinds  # noqa: F401  every handler is registered
+from framejit.values.handlers import HANDLERS
+from framejit.values.objects.functions.signatures import signature_of
 
 from support import check
 
@@ -75,3 +81,54 @@ def test_arguments_by_name_and_by_position_are_the_same():
         )
 
     check(fn, X)
+
+
+def test_an_argument_by_name_behind_one_that_is_left_out():
+    def fn(x):
+        last, empty = collections.deque(maxlen=2), collections.deque(maxlen=0)
+        for k in range(4):
+            x = x / 2
+            last.append(x)
+            empty.appendleft(k)
+        return last, last.maxlen, empty, x
+
+    def bad(x):
+        y = x + 1
+        return y, collections.deque(maxlen=-1)
+
+    def type_with_keywords(x):
+        y = x + 1
+        return y, type(y, metaclass=type)
+
+    check(fn, X, breaks=0)
+    check(bad, X, raises=ValueError)
+    check(type_with_keywords, X, raises=TypeError)
+
+
+def _may_leave_names(function):
+    """Whether an argument can come to the handler of a function in C by its name (`checked` of `signatures.py`)."""
+    parameters = list(signature_of(function).parameters.values()) if signature_of(function) is not None else []
+    optional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty]
+    return any(p.kind in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters) or len(optional) > 1
+
+
+def _reads(handler):
+    code = handler.__code__
+    names = [ins.argval for ins in dis.get_instructions(code) if ins.opname.startswith("LOAD_FAST")]
+    read = {name for each in names for name in (each if isinstance(each, tuple) else [each])}
+    args, kwargs = code.co_varnames[1:3]
+    return args in read or args in code.co_cellvars, kwargs in read or kwargs in code.co_cellvars
+
+
+HANDLED = [
+    function for function, handler in HANDLERS.items()
+    if inspect.isfunction(handler) and (inspect.isbuiltin(function) or inspect.isclass(function))
+    and _may_leave_names(function)
+]
+
+
+@pytest.mark.parametrize("function", HANDLED, ids=repr)
+def test_handlers_read_arguments_by_name(function):
+    """A handler that looks at its arguments looks at those, too, that come by name."""
+    reads_args, reads_kwargs = _reads(HANDLERS[function])
+    assert reads_kwargs or not reads_args

@@ -249,7 +249,7 @@ def test_names_that_are_refused():
 
 USES = [
     "Made[int, str]", "list[Made]", "typing.Optional[Made]", "dict[str, Made]", "tuple[Made, ...]", "typing.List[Made]",
-    "Made | None",
+    "Made | None", "collections.abc.Callable[[Made], int]", "collections.abc.Callable[..., Made]",
 ]
 
 
@@ -270,6 +270,21 @@ def test_what_is_made_of_a_class_made_inside_holds_that_class(use):
     compiled = framejit.optimize(fn, backend="eager")
     for _ in range(2):
         assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_made_of_a_class_made_inside_leaves_with_that_class(use):
+    make = eval(f"lambda Made: {use}")
+
+    def fn(x):
+        made = collections.namedtuple("Made", "a b")
+        return x + 1, make(made), made
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(2):
+        _, alias, made = compiled(torch.ones(2))
+        held = (typing.get_origin(alias), *typing.get_args(alias))
+        assert made in held or made in held[1]
 
 
 def test_fields_that_the_program_wrote_into():

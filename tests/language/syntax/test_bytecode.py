@@ -34,7 +34,8 @@ def put_together(code):
     )
     assert same.co_code == code.co_code
     assert same.co_exceptiontable == code.co_exceptiontable
-    assert list(same.co_positions()) == list(code.co_positions())
+    # the same table in most cases: its reading takes longer than writing it
+    assert same.co_linetable == code.co_linetable or list(same.co_positions()) == list(code.co_positions())
     return same
 
 

@@ -105,6 +105,27 @@ def test_objects():
     check(fn, X)
 
 
+class Text(str):
+    pass
+
+
+def test_iterators_asked_for_by_method():
+    text = Text("ab")
+
+    def fn(x):
+        made = [c.__iter__() for c in ("ab", b"ab", range(2), (1, 2), [1], {1: 2}, {1}, frozenset([3]))]
+        rows = x.__iter__()
+        first = next(rows)
+        return (
+            first, [*rows], [list(m) for m in made], [type(m) for m in made], str.__iter__("ab").__next__(),
+            {"a", "b", "c"}.issuperset(text), {"a"}.union(text), [*text.__iter__()],
+        )
+
+    check(fn, torch.ones(3, 2))
+    check(lambda x: x.sum().__iter__(), torch.ones(3), raises=TypeError)
+    check(lambda x: (x + 1, "ab".__iter__(3)), torch.ones(3), raises=TypeError)
+
+
 def test_what_is_no_iterator():
     def fn(x):
         log = []

@@ -1,5 +1,7 @@
 """for, while, else, break, continue over ranges, containers, zip, enumerate and tensors."""
 # ruff: noqa: B905, B007
+import itertools
+
 import torch
 
 from support import check
@@ -63,6 +65,19 @@ def test_iterating_a_tensor():
         return out
 
     check(fn, X)
+
+
+def test_iterating_a_tensor_that_has_nothing():
+    def fn(x):
+        total = x.sum()
+        for row in x:
+            total = total + row.sum()
+        parts = x.unbind()
+        mine = list(x)
+        mine.append(1)
+        return total, len(parts), type(parts), [*x], mine, list(itertools.islice(x, 1))
+
+    check(fn, torch.zeros(0, 3), changed=[(torch.ones(2, 3),)])
 
 
 def test_zip_enumerate_reversed_items():

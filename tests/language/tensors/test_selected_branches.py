@@ -307,10 +307,27 @@ def attribute(x, holder):
     return y
 
 
+def is_a_key(x):
+    y = x if x.sum() > 2 else x + 1
+    return {x: 1, y: 2}[x], y in {x: 1}, y + 1
+
+
+def hung_afterwards(x):
+    y = x if x.sum() > 2 else x + 1
+    y.mark = 1
+    return hasattr(x, "mark"), y + 1
+
+
+def hung_before(x):
+    x.mark = 1
+    y = x if x.sum() > 2 else x + 1
+    return hasattr(y, "mark"), y + 1
+
+
 BREAKS = [
     an_argument, held_elsewhere, views, two_names, a_view_and_its_base, written_afterwards, input_written_afterwards,
     in_place, identity, appends, other_shapes, other_dtypes, other_strides, may_raise_in_a_branch, in_try, large,
-    none_or_tensor, looped,
+    none_or_tensor, looped, is_a_key, hung_afterwards, hung_before,
 ]
 
 
@@ -353,6 +370,32 @@ def test_a_dict_that_holds_it():
     pair = Pair(lambda: attribute)
     for x in (X, *OTHERS[:-1], X):
         pair.call(x, {})
+
+
+def asks_for_a_mark(x):
+    y = x if x.sum() > 2 else x + 1
+    return getattr(y, "mark", None), isinstance(y, torch.nn.Parameter), y + 1
+
+
+def test_attributes_of_what_may_be_an_argument():
+    pair = Pair(lambda: asks_for_a_mark)
+    pair.call(X)
+    pair.expect(graphs=1, breaks=0)
+    marked = X + 3
+    marked.mark = "a"
+    for x in (marked, X + 3, X):
+        pair.call(x)
+
+
+def leaf_or_not(x):
+    y = x if x.sum() > 2 else x * 2
+    return y.is_leaf, y.grad_fn is None, y * 1
+
+
+def test_history_of_what_may_be_an_argument():
+    pair = Pair(lambda: leaf_or_not)
+    for x in (X, X + 3, X):
+        pair.call(x.clone().requires_grad_())
 
 
 def test_random_numbers():

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit import _native as native
+from framejit.backends.fuse.thread_state import default_dtype
 from framejit.guards import tensor_layout as layout
 
 from native_support import node, tree
@@ -25,16 +26,6 @@ class Mode(TorchFunctionMode):
 class DispatchMode(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def default_dtype(dtype):
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(usual)
 
 
 @contextlib.contextmanager

