@@ -7,6 +7,7 @@ import io
 import math
 import operator
 import re
+import warnings
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -283,12 +284,20 @@ def _says_written_since(error: BaseException | None) -> bool:
 
 
 def _fused_node_lives() -> bool:
-    """Whether a tensor is about whose history is a fused graph: what the backward of one of its results keeps lives as
-    long as any of them."""
-    return any(
-        isinstance(each, torch.Tensor) and type(each.grad_fn).__name__ == "CompiledBackward"
-        for each in gc.get_objects()
-    )
+    """Whether a tensor is about in whose history a fused graph is: what the backward of one of its results keeps lives
+    as long as any of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch has objects that warn when they are asked for their type
+        histories = [each.grad_fn for each in gc.get_objects() if isinstance(each, torch.Tensor)]
+    seen = set()
+    while histories:
+        node = histories.pop()
+        if type(node).__name__ == "CompiledBackward":
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            histories += [after for after, _ in node.next_functions]
+    return False
 
 
 def mismatch(comparison: Strict, a: Any, b: Any, path: str) -> str | None:

@@ -105,6 +105,7 @@ class World:
             complained,
         ):
             warnings.simplefilter("always")
+            torch.random._fork_rng_warned_already = False  # in the other world, where there are several GPUs
             try:
                 with self.around():
                     seen.result = self.calls[i](invoke)

@@ -109,6 +109,9 @@ class LazyBuffer:
         """Whether it is some fake storage's content; each has its own."""
         self.cuts: Cuts | None = None
         """The pieces, each with loops of its own, in which it is put into memory."""
+        self.is_returned = False
+        """Whether it is read again when the graph has run: by the program, or by a backward that computes anew, from
+        it, what was made of it here and compares the two. So it is read as memory holds it here, too."""
 
     @property
     def is_cheap(self) -> bool:
@@ -196,6 +199,10 @@ class Tensor:
 
     def at(self, indices: Sequence[Index]) -> Expr:
         """The element at the indices, one a dimension, in the dtype that it is computed in."""
+        element = self._element(indices)
+        return rounded(element, self.dtype) if self.content.is_returned else element
+
+    def _element(self, indices: Sequence[Index]) -> Expr:
         content = self.content
         if content.buffer is not None:
             value = load(content.buffer.name, self.place(indices), content.dtype)

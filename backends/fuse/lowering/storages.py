@@ -32,6 +32,7 @@ class Storages:
         self._held: dict[Storage, Held] = {}
         self._uses = _uses(graph)
         self._written = graph.written()
+        self._returned = {value.storage for value in graph.returned()}
         self.written: list[int] = []
         """Inputs that kernels of ours have written into, once for each time."""
         self.counted_by_aten: Counter[int] = Counter()
@@ -68,6 +69,8 @@ class Storages:
     def tensor(self, value: Value) -> Tensor:
         """The value's elements at the present point of the program."""
         held = self.storage(value)
+        if value.storage in self._returned:
+            held.content.is_returned = True
         if value.dtype != held.content.dtype:
             return self._as_dtype(value, held)
         tensor = Tensor(

@@ -97,7 +97,8 @@ class Analysis(KernelFacts):
                 exact.update(node.operands())
             elif node.op == "scan" or (
                 node.op == "reduce"
-                and (node.attr in ("argmax", "argmin") or (node in exact and not is_softmax_sum(node)))
+                # a backward compares the greatest with what it computes anew
+                and (node.attr in ("argmax", "argmin", "max", "min") or (node in exact and not is_softmax_sum(node)))
             ):
                 exact.update(node.args)
             elif node.op == "reduce":

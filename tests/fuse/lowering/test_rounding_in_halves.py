@@ -65,3 +65,31 @@ def test_gradients_go_to_the_greatest(function, dtype):
             found, expected = (torch.autograd.grad(f(x, y).sum(), x)[0] for f in (fast, function))
             assert torch.equal(found != 0, expected != 0)
             torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [
+    lambda x: x.exp().sin().amin(1), lambda x: (x.exp() + 2).amax(1), lambda x: (x.tanh() * 3).amax(),
+    lambda x: x.sigmoid().T.sin().max(0).values, lambda x: (x.cumsum(0).exp() * 1.3 + x).amin((0, 1)),
+])
+def test_gradients_that_compare_what_is_computed_anew_from_results(function, dtype):
+    fast = framejit.optimize(function, backend="fuse")
+    for _ in range(20):
+        x = torch.randn(3, 5).to(dtype).requires_grad_()
+        found, expected = (torch.autograd.grad(f(x).sum(), x)[0] for f in (fast, function))
+        assert torch.equal(found != 0, expected != 0)
+        torch.testing.assert_close(found, expected, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_another_graph_computes_anew_from_results(dtype):
+    def function(x):
+        y = x.exp()
+        greatest = (y.sin() * 1.7).amax(1, keepdim=True)
+        framejit.graph_break()
+        return (y.sin() * 1.7) == greatest
+
+    fast = framejit.optimize(function, backend="fuse")
+    for _ in range(10):
+        x = torch.randn(3, 5).to(dtype)
+        assert torch.equal(fast(x), function(x))
