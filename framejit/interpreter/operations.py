@@ -15,6 +15,7 @@ from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, fold_plain
+from framejit.values.lazy import OpaqueValue
 from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exception_values import ExceptionValue
@@ -88,6 +89,9 @@ class Operations:
         except NotConstant:
             if isinstance(a, MethodValue) and a.source is None or isinstance(b, MethodValue) and b.source is None:
                 return False
+            for one, other in ((a, b), (b, a)):  # a class that is known may be one that has no model elsewhere
+                if isinstance(one, OpaqueValue) and isinstance(other, ClassValue) and issubclass(one.cls, type):
+                    raise one.why.again() from None
             if isinstance(a, ConstantValue) or isinstance(b, ConstantValue):
                 return False  # different types, or a constant against an object
             if isinstance(a, TensorValue) and isinstance(b, TensorValue):

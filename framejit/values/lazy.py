@@ -32,9 +32,19 @@ class LazyValue(Value):
             try:
                 self._value = wrap(capture, self.obj, self.source)
             except Unsupported as e:
-                self._value = OpaqueValue(type(self.obj), self.source, e.again())
-                capture.add_guard(self.source, native.C_TYPE, type(self.obj))
+                self._value = self._opaque(capture, self.source, e)
         return self._value
+
+    def _opaque(self, capture: Capture, source: Source, why: Unsupported) -> Value:
+        """The value of an object that has no model; it is one value, too, whichever path leads to it."""
+        known = capture.known(self.obj)
+        if known is None:
+            known = OpaqueValue(type(self.obj), source, why.again())
+            capture.add_guard(source, native.C_TYPE, type(self.obj))
+            capture.remember(self.obj, known)
+        elif known.source is not None and known.source != source:
+            capture.guard_same(source, known.source)
+        return known
 
     @property
     def realized(self) -> Value | None:

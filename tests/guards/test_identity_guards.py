@@ -1,4 +1,5 @@
 """Objects that were told apart by identity, in a table or by ==, are guarded to be different ones."""
+import threading
 import time
 
 import pytest
@@ -6,7 +7,7 @@ import torch
 
 from framejit import _native as native
 
-from support import Pair
+from support import ANY, Pair
 
 X = torch.tensor([1.0, 2.0])
 
@@ -156,3 +157,32 @@ def _timed(fn, *args):
     began = time.perf_counter()
     fn(*args)
     return time.perf_counter() - began
+
+
+class OwnLength(list):
+    def __len__(self):
+        return 1
+
+
+class Compared(type):
+    def __eq__(cls, other):
+        return cls is other
+
+    def __hash__(cls):
+        return 5
+
+
+@pytest.mark.parametrize("make", [OwnLength, threading.local, lambda: Compared("C", (), {})])
+def test_objects_without_a_model(make):
+    one, other = make(), make()
+    pair = Pair(lambda: lambda x, a, b: (x + 1, a is b, a is not b[0] if type(b) is tuple else None))
+    for a, b in ((one, one), (one, other), (other, other), (one, (one,)), (one, (other,))):
+        assert pair.eager(X, a, b)[1:] == pair.compiled(X, a, b)[1:]
+    pair.expect(graphs=ANY, breaks=0)
+
+
+def test_the_class_of_an_object_that_compares_itself():
+    first, second = Compared("First", (), {}), Compared("Second", (), {})
+    pair = Pair(lambda: lambda x, a, cls: (x + 1, type(a) is cls))
+    for a, cls in ((first(), first), (first(), second), (second(), second)):
+        assert pair.eager(X, a, cls)[1:] == pair.compiled(X, a, cls)[1:]

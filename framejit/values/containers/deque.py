@@ -10,7 +10,7 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource
 from framejit.models.absent import message
 from framejit.signals import Unsupported
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import ItemsIterator
 from framejit.values.containers.sequence import ListValue, TupleValue, look_into
@@ -73,7 +73,9 @@ class DequeValue(ListValue):
             del self.items[-1 if left else 0]
 
     def push_all(self, frame: Frame, iterable: Value, left: bool = False) -> None:
-        for item in list(self.items) if iterable is self else frame.iterate(iterable):
+        iterable = realize(frame, iterable)
+        items = frame.iterate(iterable)
+        for item in list(items) if self.is_part_of(iterable) else items:
             self.push(frame, item, left)
 
     @method("append", "appendleft", tells_name=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain
 from framejit.values.indices import as_index
-from framejit.values.inspection import instance_dict, module_of
+from framejit.values.inspection import instance_dict, is_a, module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.wrap import from_python, makes, wraps
@@ -413,15 +414,23 @@ class ListValue(SequenceValue):
         frame.capture.effects.changed(self)
         self.changes += 1
 
+    def is_part_of(self, value: Value) -> bool:
+        """Whether a value is this very list, or the instance of a subclass of which this is the built-in part."""
+        return sequence_part(value) is self
+
     def change(self, frame: Frame, items: list[Value]) -> None:
         self.touch(frame)
         self.items[:] = items
 
     def _extend(self, frame: Frame, other: Value) -> None:
         """Append items one at a time, as they come: what gives them may read this very list."""
-        if other is self or isinstance(other, SequenceValue) and other.python_type() in (list, tuple):
+        other = realize(frame, other)
+        known = other if isinstance(other, SequenceValue) and other.python_type() in (list, tuple) else None
+        if self.is_part_of(other):  # what it holds by now: what it is given comes behind that
+            known = self if other is self or not _ASKED_FOR_ITSELF else self.make(list(gathered(frame, other)))
+        if known is not None:
             self.touch(frame)
-            self.items.extend(other.items)
+            self.items.extend(known.items)
             return
         for item in gathered(frame, other):
             self.touch(frame)
@@ -497,7 +506,9 @@ class ListValue(SequenceValue):
         value = realize(frame, value)
         if isinstance(value, ConstantValue) and not hasattr(type(value.value), "__iter__"):
             self._edit(frame, list.__setitem__, key, value.value)  # raises
-        self._edit(frame, list.__setitem__, key, list(frame.iterate(value)))
+        # a list's own items are copied without asking the class how it is iterated
+        items = list(self.items) if self.is_part_of(value) else list(frame.iterate(value))
+        self._edit(frame, list.__setitem__, key, items)
         return NONE
 
     @method("__delitem__")
@@ -557,6 +568,21 @@ class ListValue(SequenceValue):
         cg.em.build("LIST", len(self.items))
 
 
+class _Asked(list[Any]):
+    asked = False
+
+    def __iter__(self) -> Iterator[Any]:
+        self.asked = True
+        return super().__iter__()
+
+
+_asked = _Asked()
+_asked.extend(_asked)
+_ASKED_FOR_ITSELF = _asked.asked
+"""Whether an instance of a subclass of list that is extended by itself is iterated as its class says: before CPython
+3.13."""
+
+
 _NOT_REMOVED = message([].remove, 0)
 
 
@@ -596,10 +622,11 @@ def _existing_list(capture: Capture, obj: list[Any], source: Source) -> Value:
 
 def look_into(capture: Capture, obj: Any, source: Source) -> Callable[[], list[Value]]:
     """A function that gives the items of an existing list or deque, and guards how many there are."""
+    kind: Any = list if is_a(obj, list) else deque
 
     def look() -> list[Value]:
-        capture.add_guard(source, native.C_LEN, len(obj))
-        return existing_items(obj, source)
+        capture.add_guard(source, native.C_LEN, kind.__len__(obj))
+        return existing_items(kind.__iter__(obj), source)  # whatever a subclass says
 
     return look
 

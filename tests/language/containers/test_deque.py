@@ -1,6 +1,7 @@
 """collections.deque: bounds, rotation, iterators that notice changes, graph breaks while one is iterated."""
 from collections import deque
 
+import pytest
 import torch
 
 import framejit
@@ -129,3 +130,17 @@ def test_a_graph_break_while_one_is_iterated():
     check(made_here, X, graphs=ANY, breaks=ANY)
     check(given, X, deque([1, 2, 3]), graphs=ANY, breaks=ANY)
     check(changed_before, X, deque([1, 2, 3]), graphs=ANY, breaks=ANY)
+
+
+@pytest.mark.parametrize("bound", [None, 4])
+@pytest.mark.parametrize("grow", [lambda d: d.extend(d), lambda d: d.extendleft(d), lambda d: d.__iadd__(d) is d])
+def test_a_deque_that_grows_by_itself(grow, bound):
+    class Queue(deque):
+        pass
+
+    def made(x, cls):
+        d = cls([1, x, 3], bound)
+        return grow(d), list(d), x + 1
+
+    for cls in (deque, Queue):
+        check(lambda x, cls=cls: made(x, cls), X, graphs=ANY, breaks=None)

@@ -1,7 +1,8 @@
 """Every method of list and tuple, on lists made inside and on arguments."""
+import pytest
 import torch
 
-from support import check
+from support import ANY, Pair, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -97,3 +98,43 @@ def test_list_constructor_variants():
     check(
         lambda x: (x + 1, list("ab"), list(range(3)), list({"k": 1}), list((x,)), tuple([1]), list(map(str, [1, 2]))), X
     )
+
+
+class Plain(list):
+    pass
+
+
+class IteratedAnew(list):
+    def __iter__(self):
+        return iter([7])
+
+
+GROWTH = {
+    "extend": lambda a: a.extend(a),
+    "list.extend": lambda a: list.extend(a, a),
+    "+=": lambda a: a.__iadd__(a) is a,
+    "slice": lambda a: a.__setitem__(slice(None), a),
+    "slice inside": lambda a: a.__setitem__(slice(1, 2), a),
+    "reversed": lambda a: a.extend(list(reversed(a))),
+}
+
+
+@pytest.mark.parametrize("cls", [list, Plain, IteratedAnew])
+@pytest.mark.parametrize("how", GROWTH)
+def test_a_list_that_grows_by_itself(cls, how):
+    grow = GROWTH[how]
+
+    def made(x):
+        a = cls([1, x, 3])
+        return grow(a), a, x + 1
+
+    def given(x, a):
+        return grow(a), len(a), x + 1
+
+    check(made, X)
+    pair = Pair(lambda: given)
+    for items in ([1, 2], [1, 2], []):
+        a, b = cls(items), cls(items)
+        assert pair.eager(X, a)[:2] == pair.compiled(X, b)[:2]
+        assert list.__eq__(a, b)
+    pair.expect(graphs=ANY)
