@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType
+from types import FunctionType, GetSetDescriptorType
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
@@ -13,6 +13,7 @@ from framejit.values.inspection import BUILTIN_TYPES, is_a, is_of_torch, module_
 if TYPE_CHECKING:
     from framejit.values.context import Capture
 
+_IN_C: Final = (*BUILTIN_TYPES, GetSetDescriptorType)
 _FLAGS: Final = vars(type)["__flags__"].__get__
 
 
@@ -34,7 +35,7 @@ class ClassLookups:
             return
         self._capture.assumed.found(cls, name, found)
         place = id(cls), name
-        if place in self._told or not (found is ABSENT or is_a(found, BUILTIN_TYPES) or _is_function_of_torch(found)):
+        if place in self._told or not (found is ABSENT or is_a(found, _IN_C) or _is_function_of_torch(found)):
             return
         flags = _FLAGS(cls)
         if not flags & HEAP_TYPE or flags & IMMUTABLE or module_of(cls).startswith("framejit."):

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from support import Pair
+from support import ANY, Pair
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -173,3 +173,43 @@ def test_captured_tensor_of_the_closure_is_guarded():
     for side in (p.eager_state, p.state):
         side[0] = torch.ones(3, 1) * 2
     p.call(X, captures=True)
+
+
+def _own(**names):
+    return type("Own", (torch.Tensor,), names)
+
+
+def _values(tensor):
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor).tolist() if isinstance(tensor, torch.Tensor) else tensor
+
+
+# what a tensor of a program's class is asked, and what is given to the class or to the tensor between calls
+GIVEN = {
+    "operator": (lambda t: t + 1, lambda t: setattr(type(t), "__add__", lambda s, o: s * 10)),
+    "reflected operator": (lambda t: 1 + t, lambda t: setattr(type(t), "__radd__", lambda s, o: s * 10)),
+    "unary operator": (lambda t: -t, lambda t: setattr(type(t), "__neg__", lambda s: s * 10)),
+    "method": (lambda t: t.sin(), lambda t: setattr(type(t), "sin", lambda s: s * 10)),
+    "property": (lambda t: t * t.ndim, lambda t: setattr(type(t), "ndim", property(lambda s: 7))),
+    "length": (lambda t: t * len(t), lambda t: setattr(type(t), "__len__", lambda s: 7)),
+    "iteration": (lambda t: sum(t), lambda t: setattr(type(t), "__iter__", lambda s: iter([s, s]))),
+    "items": (lambda t: t[0], lambda t: setattr(type(t), "__getitem__", lambda s, at: s * 10)),
+    "class attribute": (lambda t: t * t.factor, lambda t: setattr(type(t), "factor", 5.0)),
+    "own attribute": (lambda t: t * t.factor, lambda t: setattr(t, "factor", 5.0)),
+    "own method": (lambda t: t * t.cos().sum(), lambda t: setattr(t, "cos", lambda: torch.ones(2))),
+    "absent attribute": (lambda t: t * getattr(t, "other", 1.0), lambda t: setattr(t, "other", 5.0)),
+}
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_a_class_of_tensors_that_is_given_something(what):
+    fn, change = GIVEN[what]
+    pair = Pair(lambda: fn)
+    tensors = [(X + 1).as_subclass(_own(factor=2.0)) for _ in range(2)]
+    for _ in range(2):
+        assert _values(pair.eager(tensors[0])) == _values(pair.compiled(tensors[1]))
+    pair.expect(graphs=ANY, breaks=0)
+    before = _values(pair.eager(tensors[0]))
+    for tensor in tensors:
+        change(tensor)
+    assert _values(pair.eager(tensors[0])) == _values(pair.compiled(tensors[1])) != before

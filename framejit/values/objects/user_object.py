@@ -141,7 +141,7 @@ class ObjectValue(Value):
         ):
             return InstanceDictValue(self)
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and _is_data_descriptor(static) and hasattr(type(static), "__get__"):
+        if static is not _ABSENT and is_data_descriptor(static) and hasattr(type(static), "__get__"):
             return bind_attribute(frame, static, self, self.cls, name)
         found = self.instance_attribute(frame, name, shadowing=static is not _ABSENT)
         if found is not None:
@@ -196,7 +196,7 @@ class ObjectValue(Value):
 
     def generic_setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and _is_data_descriptor(static) and not is_a(static, types.MemberDescriptorType):
+        if static is not _ABSENT and is_data_descriptor(static) and not is_a(static, types.MemberDescriptorType):
             method = "__set__" if value is not None else "__delete__"
             if is_a(static, property):
                 accessor = static.fset if value is not None else static.fdel
@@ -336,7 +336,7 @@ class ObjectValue(Value):
         for name, value in self.attrs.items():
             if value is None:
                 cg.call_function(object.__delattr__, self, ConstantValue(name))
-            elif _is_data_descriptor(static_lookup(self.cls, name, None), but=types.MemberDescriptorType):
+            elif is_data_descriptor(static_lookup(self.cls, name, None), but=types.MemberDescriptorType):
                 cg.load(value)  # it was written to the dict, past the descriptor
                 cg.load(self)
                 em.load_attr("__dict__")
@@ -348,7 +348,8 @@ class ObjectValue(Value):
             em.pop()
 
 
-def _is_data_descriptor(static: Any, but: type | None = None) -> bool:
+def is_data_descriptor(static: Any, but: type | None = None) -> bool:
+    """Whether what stands in a class comes before what stands in an instance; `but`: not if it is of this class."""
     cls = type(static)
     return cls is not but and (hasattr(cls, "__set__") or hasattr(cls, "__delete__"))
 

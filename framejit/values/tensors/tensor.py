@@ -12,17 +12,18 @@ from torch import fx
 
 from framejit import _native as native
 from framejit.fakes.metadata import can_be_symbolic, has_fakes
-from framejit.guards.sources import AttrSource, CallSource, static_lookup
+from framejit.guards.sources import AttrSource, CallSource, DictSource, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.handlers import Handler
-from framejit.values.inspection import is_a, is_of_torch, module_of
+from framejit.values.inspection import instance_dict, is_a, is_of_torch, module_of
 from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
 from framejit.values.objects.classes import ClassValue, is_finalized
 from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
-from framejit.values.objects.user_object import bind_attribute
+from framejit.values.objects.user_object import bind_attribute, is_data_descriptor
 from framejit.values.tensors.override_state import Method, ReadPlainly, has_override
 from framejit.values.tensors.size_index import selected
 from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, own_attribute
@@ -114,6 +115,9 @@ class TensorValue(Value):
 
     def getattr(self, frame: Frame, name: str) -> Value:
         own = own_attribute(self.cls, name)
+        hung = None if is_of_torch(module_of(self.cls)) else self._hung(frame, name)
+        if hung is not None:
+            return hung
         if own is not None:
             return bind_attribute(frame, own, self, self.cls, name)
         if name in self.attrs:
@@ -163,6 +167,25 @@ class TensorValue(Value):
         if fallback is not None:
             return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
         raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
+
+    def _hung(self, frame: Frame, name: str) -> Value | None:
+        """What somebody hung on this very tensor in the place of what its class has; None where nobody did, or where
+        the class's comes first."""
+        static = static_lookup(self.cls, name, None)
+        if static is None or is_data_descriptor(static):
+            return None
+        if name in self.attrs:
+            return self.attrs[name]
+        candidates = [self] if self.copy_of is None else self.copy_of.candidates or []
+        for tensor in candidates:
+            if tensor.source is None:
+                continue
+            held, where = instance_dict(frame.capture.real_object(tensor)), DictSource(tensor.source)
+            if held is not None and name in held:
+                self._check_no_copy(f"attribute {name!r} of a tensor")
+                return LazyValue(held[name], key_source(where, name))
+            frame.capture.add_guard(where, native.C_NO_KEY, name)
+        return None
 
     def lacks(self, frame: Frame, name: str) -> bool:
         """Whether nobody has hung an attribute on this very tensor; guarded. Of a copy, on any that it may stand
@@ -386,6 +409,8 @@ class TensorValue(Value):
         return bool(self.call_method(frame, "__bool__", [], {}).constant())
 
     def iterate(self, frame: Frame) -> Iterator[Value]:
+        if own_attribute(self.cls, "__iter__") is not None:
+            return frame.drain(frame.get_iter(self))
         if frame.capture.overrides.modes or has_override(self.cls) and frame.capture.overrides.enabled:
             # which is asked for its length, too, or not
             raise Unsupported("all items of a tensor whose class has a __torch_function__", "FJ141")
@@ -394,6 +419,11 @@ class TensorValue(Value):
         return frame.capture.graph.call("unbind", [self], is_method=True).iterate(frame)
 
     def iterator(self, frame: Frame) -> Value:
+        if own_attribute(self.cls, "__iter__") is not None:
+            own = self.call_method(frame, "__iter__", [], {})
+            if not isinstance(own, IteratorValue) and static_lookup(own.python_type(), "__next__", None) is None:
+                raise Unsupported(f"iter() of {self.describe()} gives {own.describe()}, which is no iterator")
+            return own
         made = frame.handed_over(Method("__iter__"), [self], {})
         return super().iterator(frame) if made is None else frame.get_iter(made)
 

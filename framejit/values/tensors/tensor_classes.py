@@ -27,6 +27,8 @@ def own_attribute(cls: type, name: str) -> Any:
     is torch's."""
     if cls is torch.Tensor and native.tensor_methods() == 1:
         return None
+    if not is_of_torch(module_of(cls)):
+        static_lookup(cls, name, None)  # of which is told, so that somebody who gives the class one later is noticed
     for klass in cls.__mro__[:-1]:
         if name in klass.__dict__:
             found = klass.__dict__[name]
