@@ -102,8 +102,8 @@ def _subclass_of(cls: type[M]) -> type[M]:
 
 def _call_function(cls: type[torch.nn.Module]) -> Any:
     """The Python function that calling an instance of `cls` runs; normally the one that torch.nn.Module defines."""
-    call = inspect.unwrap(cls.__call__, stop=lambda f: isinstance(f, FunctionType))
-    if isinstance(call, FunctionType):
+    call = inspect.unwrap(cls.__call__, stop=lambda f: type(f) is FunctionType)
+    if type(call) is FunctionType:
         return call
 
     def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

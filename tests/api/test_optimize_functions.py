@@ -3,6 +3,7 @@ import copy
 import functools
 import inspect
 import pickle
+import types
 
 import pytest
 import torch
@@ -251,3 +252,40 @@ def test_public_functions_have_type_hints_and_docstrings(name):
     assert function.__doc__
     assert signature.return_annotation is not inspect.Signature.empty
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
+
+
+def test_torch_fx_traces_the_function_behind():
+    """Whether it was called before or not: what is traced are the operations of the program."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 3)
+
+        @framejit.optimize(backend="eager")
+        def forward(self, x):
+            return self.linear(x) + 1
+
+    def fn(x, *, by=2):
+        return torch.sin(x) * by
+
+    x, compiled, layer = torch.ones(3), framejit.optimize(fn, backend="eager"), Layer()
+    for _ in range(2):
+        for ours, original in ((compiled, fn), (layer, layer)):
+            traced = torch.fx.symbolic_trace(ours)
+            assert torch.equal(traced(x), original(x)) and torch.equal(ours(x), original(x))
+        ops = [node.op for node in torch.fx.symbolic_trace(layer).graph.nodes]
+        assert ops == ["placeholder", "call_module", "call_function", "output"]
+    plain = torch.fx.symbolic_trace(fn, concrete_args={"by": 5})
+    assert torch.fx.symbolic_trace(compiled, concrete_args={"by": 5}).code == plain.code
+    assert isinstance(compiled, type(fn)) and inspect.isfunction(compiled) and type(compiled) is not type(fn)
+
+
+def test_captured_code_takes_an_optimized_function_for_a_function():
+    inner = framejit.optimize(lambda x: x + 1, backend="eager")
+
+    def fn(x):
+        return inner(x), isinstance(inner, types.FunctionType), inner.__class__ is types.FunctionType
+
+    got = framejit.optimize(fn, backend="eager")(torch.ones(2))
+    assert got[1:] == fn(torch.ones(2))[1:] == (True, True)

@@ -246,7 +246,7 @@ class Codegen:
         if rehearsal is not None:
             em.call_object(rehearsal, load_inputs, len(inputs))
             em.pop()
-        if isinstance(compiled, (FunctionType, MethodType)):
+        if type(compiled) in (FunctionType, MethodType):
             # The interpreter enters a Python function it finds on the stack without a call in C.
             em.call(lambda: em.load_object(compiled), load_inputs, len(inputs))
         else:

@@ -264,6 +264,14 @@ static PyObject *dispatcher_lookup(PyObject *obj, PyObject *flat)
     return (PyObject *)entry;
 }
 
+/* isinstance() takes a dispatcher for a function, as which it is called, bound and looked into: torch.fx traces nothing
+ * else. type() tells them apart. */
+static PyObject *dispatcher_class(PyObject *self, void *unused)
+{
+    (void)self, (void)unused;
+    return Py_NewRef((PyObject *)&PyFunction_Type);
+}
+
 static PyMethodDef dispatcher_methods[] = {
     {"lookup", dispatcher_lookup, METH_O,
      "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
@@ -276,6 +284,7 @@ static PyMemberDef dispatcher_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef dispatcher_getset[] = {
+    {"__class__", dispatcher_class, NULL, NULL, NULL},
     {"__doc__", get_from_function, set_own, NULL, "__doc__"},
     {"__module__", get_from_function, set_own, NULL, "__module__"},
     {NULL, NULL, NULL, NULL, NULL},
