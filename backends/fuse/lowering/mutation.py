@@ -8,7 +8,7 @@ buffer gets a new version, and whatever was to read the old one is put into memo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -181,11 +181,22 @@ def _note_counted_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     Writes into lists of tensors are left out, for on fakes, which tell how often inputs are to be counted, they are
     none.
     """
-    given = {id(value) for value in (*node.args, *node.kwargs.values())}
+    given = {*map(id, _counted_arguments(node))}
     for value in node.writes:
         position = storages.storage(value).input
         if position is not None and id(value) in given:
             storages.counted_by_aten[position] += b.layout(storages.tensor(value)).is_whole
+
+
+def _counted_arguments(node: Node) -> Iterator[object]:
+    """The arguments whose version counters a call raises. Autograd's kernels of ATen's operations count what an
+    operation returns: the scaler's `found_inf`, or the noise of a leaky ReLU, is written and not returned."""
+    schema = node.operation._schema
+    returned = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
+    for position, argument in enumerate(schema.arguments):
+        alias = argument.alias_info
+        if alias is not None and (node.operation.namespace != "aten" or returned & {*alias.before_set}):
+            yield node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
 
 
 def count_results(b: Builder, results: Sequence[tuple[Layout, int]]) -> None:

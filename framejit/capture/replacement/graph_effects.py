@@ -48,6 +48,13 @@ LAYOUT_CHANGES: Final = frozenset(
 )
 """Operations in place that change more than the numbers in a tensor."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
+_WRITE_MORE: Final = frozenset(
+    """
+    _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_ _batch_norm_with_update _native_batch_norm_legit
+    rrelu_with_noise rrelu_with_noise_
+""".split()
+)
+"""Operations that write, without autograd's counting it, into other arguments than the first."""
 _NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 
 
@@ -241,13 +248,23 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
         return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name == "setitem" or (name.endswith("_") and not name.endswith("__"))
-    if not (in_place or name in _NORMS or name.startswith("_fused_") or "out" in node.kwargs):
+    by_schema = name in _WRITE_MORE
+    if not (in_place or by_schema or name in _NORMS or name.startswith("_fused_") or "out" in node.kwargs):
         return found
     args, kwargs = _fakes(node)
     if name in _NORMS:
         return found + _running_statistics(target, args, kwargs)
+    if by_schema:
+        return found + _written_by_schema(name, args, kwargs)
     written_args = args if name.startswith("_fused_") else args[:1] if in_place else ()
     return found + [*tensors_in((*written_args, kwargs.get("out")))]
+
+
+def _written_by_schema(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """What the ATen operation of this name writes into, as its schema says."""
+    arguments = enumerate(getattr(torch.ops.aten, name).default._schema.arguments)
+    written = [(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    return [*tensors_in(args[i] if i < len(args) else kwargs.get(argument) for i, argument in written)]
 
 
 def _writes_what_overlaps(node: fx.Node) -> bool:

@@ -1,0 +1,80 @@
+"""Operations that write into arguments without autograd's counting it."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import framejit
+
+
+def numbers(value: Any) -> Any:
+    """Numbers and versions of the tensors in tuples."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist(), value._version
+    return [numbers(item) for item in value] if isinstance(value, tuple) else value
+
+
+def unscaled(grad: torch.Tensor, found: torch.Tensor) -> Any:
+    before = found * 2
+    torch._amp_foreach_non_finite_check_and_unscale_([grad], found, torch.tensor(0.5))
+    return before, found * 2, grad._version, found._version
+
+
+def rescaled(scale: torch.Tensor, growth: torch.Tensor, found: torch.Tensor) -> Any:
+    before = scale * 2, growth + 1
+    torch._amp_update_scale_(scale, growth, found, 2.0, 0.5, 2)
+    return before, scale * 2, growth + 1, scale._version, growth._version
+
+
+def leaky(x: torch.Tensor, noise: torch.Tensor) -> Any:
+    before = noise * 2
+    return before, torch._C._nn.rrelu_with_noise(x, noise, 0.25, 0.25, True), noise * 2, noise._version
+
+
+CASES = [
+    (unscaled, lambda: (torch.tensor([1.0, math.inf]), torch.zeros(1))),
+    (unscaled, lambda: (torch.tensor([1.0, 3.0]), torch.zeros(1))),
+    (rescaled, lambda: (torch.tensor([8.0]), torch.tensor([1], dtype=torch.int32), torch.zeros(1))),
+    (rescaled, lambda: (torch.tensor([8.0]), torch.tensor([1], dtype=torch.int32), torch.ones(1))),
+    (leaky, lambda: (torch.arange(4.0) - 2, torch.zeros(4))),
+]
+
+
+@pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning")
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn, make", CASES)
+def test_uncounted_writes_are_done_once_and_stay_uncounted(fn, make, backend):
+    fast = framejit.optimize(fn, backend=backend)
+    for _ in range(3):
+        expected, got = make(), make()
+        assert numbers((fn(*expected), expected)) == numbers((fast(*got), got))
+
+
+@pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning")
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("infinite", [None, 0, 2])
+def test_a_scaler_inside_of_captured_code(infinite, backend):
+    """The step is left out where a gradient is infinite, and the scale goes down."""
+
+    def train(optimize):
+        weight = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+        optimizer = torch.optim.SGD([weight], lr=0.125)
+
+        def step(x):
+            optimizer.zero_grad()
+            scaler.scale((weight * x).sum()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+
+        run, seen = optimize(step), []
+        for i in range(5):
+            run(torch.full((3,), math.inf if i == infinite else i + 1.0))
+            seen.append((weight.tolist(), scaler.get_scale(), scaler._get_growth_tracker()))
+        return seen
+
+    assert train(lambda fn: fn) == train(lambda fn: framejit.optimize(fn, backend=backend))
