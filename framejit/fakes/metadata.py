@@ -116,7 +116,9 @@ class Metadata:
             raise Unsupported(f"a view of a {type(base).__name__} that no fake can stand for", "FJ140")
         if has_left_its_base(tensor):
             raise Unsupported("a view that was given other memory than its base's", "FJ140")
-        with light(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
+        # It asks for `.grad`, of what is no leaf too, and only keeps from being shown what torch warns of then:
+        # a filter of the program's would make an error of it.
+        with light(), without_warnings(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
     def _make_symbolic(self) -> None:

@@ -316,3 +316,24 @@ def test_a_trial_that_overlaps_a_graph_whose_warnings_are_counted(first):
         trial.enter_context(without_warnings())
         counted(trial.close)
     assert warnings._showwarnmsg is shown
+
+
+def asks_for_the_gradient(x):
+    try:
+        found = x.grad
+    except UserWarning as e:
+        found = str(e).partition("(Triggered")[0]
+    return x * 2, found
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("made", [lambda leaf: leaf * 2, lambda leaf: (leaf * 2)[1:]], ids=["result", "view"])
+@pytest.mark.parametrize("fn", [lambda x: (x.sin() * 2, None), asks_for_the_gradient], ids=["computes", "asks"])
+def test_warnings_that_are_errors_and_arguments_that_are_no_leaves(fn, made, backend):
+    """Making a fake of one asks for its gradient, of which torch warns."""
+    fast, leaf = framejit.optimize(fn, backend=backend), torch.arange(4.0, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            (expected, found), (got, found_too) = fn(made(leaf)), fast(made(leaf))
+            assert torch.equal(expected, got) and found == found_too
