@@ -31,6 +31,9 @@ SENSITIVE: Final = frozenset({
 })
 """Operations whose result may jump when an operand changes by a little."""
 
+_SEES_SIGNS: Final = ("isnan", "signbit", "copysign")
+"""Operations that see of their last operand whether it is nan, or its sign."""
+
 SAME, BOOL = "same", "bool"
 
 OPERATIONS: Final[dict[str, tuple[int, str]]] = {
@@ -249,7 +252,7 @@ def _jumps(node: Expr) -> bool:
     """Whether its result may jump when an operand changes by a little."""
     if node.op == "cast":
         return not node.dtype.is_floating_point and node.args[0].dtype.is_floating_point
-    return node.op in SENSITIVE and node.op not in ("isnan", "signbit")  # rounding changes neither
+    return node.op in SENSITIVE and node.op not in _SEES_SIGNS  # which rounding does not change
 
 
 def load(buffer: str, index: Index, dtype: torch.dtype) -> Expr:
@@ -327,6 +330,16 @@ def rounded(value: Expr, dtype: torch.dtype) -> Expr:
     return cast(cast(value, dtype), COMPUTE.get(dtype, dtype))
 
 
+def _unrounded(value: Expr) -> Expr:
+    """The value before it was rounded to bfloat16 or float16. That makes a number neither nan nor negative, but may
+    take a nan's sign away."""
+    while value.op == "cast" and value.args[0].op == "cast" and value.args[0].dtype in COMPUTE:
+        if value.args[0].args[0].dtype != value.dtype:
+            break
+        value = value.args[0].args[0]
+    return value
+
+
 def rounded_once(value: Expr) -> Expr:
     """The value without the roundings to bfloat16 and float16 of what has been rounded to them. To be asked when
     nothing will take the place of a load any more."""
@@ -382,4 +395,6 @@ def op(name: str, *operands: Expr) -> Expr:
         raise ValueError(
             f"{name!r} does not take operands of dtypes {', '.join(str(value.dtype) for value in operands)}"
         )
+    if name in _SEES_SIGNS:
+        operands = (*operands[:-1], _unrounded(operands[-1]))
     return _make(name, operands, torch.bool if result == BOOL else values[0].dtype)
