@@ -24,8 +24,9 @@ BENCHMARKS := overhead capture kernels small_graphs models training cold_start e
 ROOMS := $(filter-out %.so framejit/__pycache__,$(wildcard framejit/*))
 SOURCES := pyproject.toml setup.py $(wildcard framejit/native/*.[ch] framejit/native/*/*.[ch])
 
-# the tests of a file stay together, in their order; each process does one file after another
-SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# the tests of a file stay together, in their order; each process does one file after another. Where a test ends its
+# process the run ends: pytest-xdist would begin the file again, and wait for ever where it ends there once more
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: demo test quick test-gpu lint bench canary cpython attack gradients soak fuzz sanitize clean
 
