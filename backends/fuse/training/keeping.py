@@ -10,6 +10,7 @@ from networkx.algorithms.flow import boykov_kolmogorov
 
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.loop_ir.expr import COMPUTE
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import lowering_of
@@ -35,7 +36,7 @@ def storages_to_keep(
     before the backward is the same then. Outputs that eager keeps are kept: they live as long in eager, and the
     backward sees what the program writes into `output.data`. What ATen's operations take in the backward lies in memory
     there, and is no step on the way to others: a chain of residual blocks would be computed again as a whole before the
-    first of their gradients, and held until the last.
+    first of their gradients, and held until the last. Nor is what the backward compares computed again (`_compared`).
 
     What such parts make for themselves is never kept, random numbers excepted, and what they give to others is never
     computed again.
@@ -87,6 +88,7 @@ class _Facts:
         ]
         self.in_memory = {value.storage for node in by_aten for value in node.values()}
         """What ATen's operations take in the backward."""
+        self.compared = _compared(backward)
 
     def is_for_the_program(self, storage: Storage) -> bool:
         """Whether it may not be kept, for the program may write into it and eager does not keep it."""
@@ -134,7 +136,7 @@ class _Network:
                 self.flow[storage, "in"][storage, "out"].pop("capacity", None)
                 self._is_made_of(storage, operands)
             return
-        if not _is_cheap(node):
+        if not _is_cheap(node) or storage in facts.compared:
             self._cannot_be_made(storage)
         elif operands & self._again:
             self._cannot_be_made(storage)
@@ -169,6 +171,21 @@ class _Network:
         for operand in operands:
             if operand not in self.facts.constants:
                 self.flow.add_edge((operand, "out"), (storage, "in"))
+
+
+def _compared(backward: Sequence[Node]) -> set[Storage]:
+    """What of the forward the backward looks for equal elements in, in dtypes that are rounded to only on the way to
+    memory: computed again, among other operations, it may differ in the last bit from what its greatest element was
+    found in, and none would be equal to that."""
+    makers = {value: node for node in backward for value in node.results}
+    waiting = [value for node in backward if node.name in ("eq", "ne") for value in node.values()]
+    seen: set[Value] = set()
+    while waiting:
+        value = waiting.pop()
+        if value not in seen and value.dtype in COMPUTE:
+            seen.add(value)
+            waiting += makers[value].values() if value in makers else ()
+    return {value.storage for value in seen if value not in makers}
 
 
 def bytes_of(value: Value) -> int:

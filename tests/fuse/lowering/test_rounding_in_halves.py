@@ -93,3 +93,53 @@ def test_what_another_graph_computes_anew_from_results(dtype):
     for _ in range(10):
         x = torch.randn(3, 5).to(dtype)
         assert torch.equal(fast(x), function(x))
+
+
+def scaled(x):
+    return x * x.mean(0, keepdim=True)
+
+
+CHAINS = {
+    "mean": lambda x: scaled(F.softplus(x)).amax(1), "norm": lambda x: F.normalize(F.softplus(x), dim=-1).amin(0),
+    "means": lambda x: scaled(F.mish(scaled(F.log_softmax(x, 1)))).amax(1),
+    "layer_norm": lambda x: F.layer_norm(x.abs().add(0.5).sqrt().sin(), x.shape[-1:]).amax(),
+    "infinity_norm": lambda x: (scaled(F.gelu(x)) * 1.37).norm(float("inf"), dim=1),
+    "max_and_min": lambda x: (y := F.softplus(scaled(F.mish(x)) * 1.1)).max() - y.min(),
+    "used_besides": lambda x: (y := F.normalize(F.gelu(x.sigmoid()), dim=-1)).amax(1, keepdim=True) * y,
+    "transposed": lambda x: scaled(F.mish(x.sigmoid())).t().amax(0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CHAINS)
+def test_gradients_of_the_greatest_behind_reductions(name, dtype):
+    function = CHAINS[name]
+    for shape in ((17, 52), (4, 68), (23, 34)):
+        fast = framejit.optimize(function, backend="fuse")
+        for _ in range(4):
+            x = torch.randn(shape).to(dtype).requires_grad_()
+            found, expected = (torch.autograd.grad(f(x).sum(), x)[0] for f in (fast, function))
+            assert found.isfinite().all() and expected.isfinite().all()
+            # of elements that are nearly equal another may be the greatest
+            assert 0.3 < found.double().norm() / expected.double().norm() < 3
+
+
+def looked_for(y, used):
+    """Where the greatest of each row of 1.37 * y is; `used` needs y in memory between the two looks at it."""
+    larger = y * 1.37
+    greatest = larger.amax(1, keepdim=True)
+    product = used(y)
+    return larger == greatest, larger.abs() >= greatest, larger < greatest, product
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("used", [lambda y: y @ torch.ones(68, 3, dtype=y.dtype), lambda y: y.sort(1)[0]])
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh"])
+def test_the_greatest_is_one_of_those_it_was_found_in(name, used, dtype):
+    def function(x):
+        return looked_for(getattr(x.abs(), name)(), used)
+
+    fast = framejit.optimize(function, backend="fuse")
+    for _ in range(4):
+        equal, not_less, less, _ = fast(torch.randn(20, 68).to(dtype))
+        assert equal.any(1).all() and torch.equal(equal, not_less) and torch.equal(equal, ~less)
