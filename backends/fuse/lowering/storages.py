@@ -16,7 +16,6 @@ from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import reinterpreted
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes, hint
 
-
 COMPARISONS: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
