@@ -17,14 +17,20 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.indices import as_index
-from framejit.values.inspection import is_a, member_has_code
+from framejit.values.inspection import (
+    ANNOTATION_TYPES,
+    annotation_parts,
+    instance_dict,
+    is_a,
+    member_has_code,
+    module_of,
+)
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
 
 EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
-ANNOTATION_TYPES = (types.UnionType, types.GenericAlias, type(Callable[[], None]))
 # the 0 that functions of re have for a default, since CPython 3.13
 RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))
 SINGLETON_TYPES = (
@@ -49,8 +55,10 @@ _OPERATORS = frozenset(f"__{prefix}{name}__" for name in _ARITHMETIC for prefix 
 def is_constant_object(obj: Any) -> bool:
     """True for objects whose value can't change, so that knowing them once is knowing them for ever."""
     cls = type(obj)
-    if cls in CONSTANT_TYPES or cls in ANNOTATION_TYPES:
+    if cls in CONSTANT_TYPES:
         return True
+    if cls in ANNOTATION_TYPES:
+        return all(map(_stays_in_an_annotation, annotation_parts(obj)))
     if is_a(obj, enum.Enum):
         return not member_has_code(obj)
     if cls in (tuple, frozenset, torch.Size):
@@ -58,6 +66,17 @@ def is_constant_object(obj: Any) -> bool:
     if cls is slice:
         return is_constant_object(obj.start) and is_constant_object(obj.stop) and is_constant_object(obj.step)
     return is_a(obj, (torch.finfo, torch.iinfo)) or is_a(obj, np.dtype) and obj.isbuiltin == 1
+
+
+def _stays_in_an_annotation(part: Any) -> bool:
+    """Whether what stands in the brackets of an annotation, or before them, can't change. Any object may stand there,
+    also a list, whose items the text and comparisons of the annotation read."""
+    if is_a(part, type) or is_constant_object(part):
+        return True
+    if module_of(type(part)) not in ("typing", "typing_extensions"):
+        return False
+    own = instance_dict(part) or {}
+    return all(map(_stays_in_an_annotation, (*own.get("__args__", ()), *own.get("__metadata__", ()))))
 
 
 def _counted(frame: Frame, items: Iterable[Any]) -> Iterator[Value]:

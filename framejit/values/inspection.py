@@ -9,7 +9,7 @@ import enum
 import gc
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MODULE = vars(type)["__module__"]
@@ -22,6 +22,16 @@ BUILTIN_TYPES = (
     types.ClassMethodDescriptorType,
 )
 """The classes of functions and methods that are written in C."""
+
+
+ANNOTATION_TYPES = (types.UnionType, types.GenericAlias, type(Callable[[], None]))
+"""The classes of `int | str`, `list[int]` and `Callable[[int], str]`."""
+
+
+def annotation_parts(annotation: Any) -> tuple[Any, ...]:
+    """What an annotation consists of: what stands before its brackets, if it has any, and what stands in them."""
+    own = () if type(annotation) is types.UnionType else (annotation.__origin__,)
+    return (*own, *annotation.__args__)
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
@@ -131,6 +141,8 @@ def runs_code(obj: Any) -> bool:
     """Whether operations on a constant, or on a part of one, run code of the program's own."""
     if is_a(obj, (tuple, frozenset)):
         return any(map(runs_code, obj))
+    if type(obj) in ANNOTATION_TYPES:
+        return any(map(runs_code, annotation_parts(obj)))
     return has_operators(obj) if is_a(obj, type) else is_a(obj, enum.Enum) and member_has_operators(obj)
 
 

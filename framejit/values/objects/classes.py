@@ -16,7 +16,7 @@ from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.models.model_registry import REALS, is_modelled
 from framejit.signals import NotConstant, Raised, SkipFrame, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.constant import ConstantValue, is_constant_object, is_none
+from framejit.values.constant import ConstantValue, is_none
 from framejit.values.containers.mapping import DICT_CLASSES, DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import SetValue, frozen
@@ -26,7 +26,7 @@ from framejit.values.inspection import has_operators, is_a, is_of_program, modul
 from framejit.values.objects.builtin_attributes import super_builtin_method
 from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
-from framejit.values.objects.functions.function_values import CallableValue
+from framejit.values.objects.functions.function_values import CallableValue, bind
 from framejit.values.objects.functions.model_values import call_model
 from framejit.values.objects.functions.signatures import checked
 from framejit.values.objects.instance_checks import by_type
@@ -320,20 +320,12 @@ def enum_member(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Val
 
 
 def namedtuple_instance(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = dict(zip(cls._fields, args))
-    given.update(kwargs)
-    defaults = cls.__new__.__defaults__ or ()
-    function = AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__")
-    for at, (field, default) in enumerate(zip(cls._fields[len(cls._fields) - len(defaults) :], defaults)):
-        if field not in given:
-            given[field] = (
-                from_python(default)
-                if is_constant_object(default)
-                else frame.wrap(default, IndexSource(AttrSource(function, "__defaults__"), at))
-            )
-    if set(given) != set(cls._fields) or len(args) > len(cls._fields):
-        raise Unsupported(f"the arguments do not fit {cls.__qualname__}", "FJ112")
-    return TupleValue([given[f] for f in cls._fields], cls)
+    """`cls(*args, **kwargs)`: the arguments, as the class's `__new__` binds them, are the tuple's items."""
+    new = frame.wrap(cls.__new__, AttrSource(TypeLookupSource(const_source(cls), "__new__"), "__func__"))
+    if not isinstance(new, CallableValue):
+        raise Unsupported(f"making a {cls.__qualname__}, whose __new__ is {new.describe()}", "FJ113")
+    given = bind(frame, new, [ClassValue(cls), *args], kwargs)
+    return TupleValue([given[name] for name in new.code.co_varnames[1 : new.code.co_argcount]], cls)
 
 
 def new_value(frame: Frame, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from support import check, check_state
+from support import ANY, Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 T = typing.TypeVar("T")
@@ -157,3 +157,54 @@ def test_a_tensor_and_a_module_as_defaults():
         return parts.layer(x * parts.scale), parts.scale is weight, parts.name
 
     check(fn, X)
+
+
+ANNOTATIONS = {
+    "generic": lambda held: types.GenericAlias(list, (held,)),
+    "origin": lambda held: types.GenericAlias(held, (int,)),
+    "nested": lambda held: list[types.GenericAlias(dict, (str, (1, held)))],
+    "annotated": lambda held: list[typing.Annotated[int, held]],
+}
+
+
+@pytest.mark.parametrize("annotation", ANNOTATIONS)
+def test_what_stands_in_an_annotation_is_changed_between_calls(annotation):
+    def make():
+        held = [2.0]
+        one, other = ANNOTATIONS[annotation](held), ANNOTATIONS[annotation]([2.0])
+
+        def fn(x):
+            return x + 1, repr(one), one == other
+
+        return fn, held
+
+    pair = Pair(make)
+    pair.call(X)
+    for held in (pair.eager_state, pair.state):
+        held[0] = 3.0
+    pair.call(X)
+    pair.expect(graphs=ANY)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_defaults_of_a_named_tuple_are_replaced_between_calls(typed):
+    def make():
+        class Typed(typing.NamedTuple):
+            a: torch.Tensor
+            b: int = 1
+
+        made = Typed if typed else collections.namedtuple("made", "a b", defaults=(1,))
+        return (lambda x: (x * made(x).b, made(x)._replace(b=3))), made
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+    for defaults in ((5,), (2, 6), (5,)):
+        for made in (pair.eager_state, pair.state):
+            made.__new__.__defaults__ = defaults
+        pair.call(X)
+    pair.expect(graphs=3, breaks=0)
+    for made in (pair.eager_state, pair.state):
+        made.__new__.__defaults__ = None
+    pair.call(X)
+    assert pair.raised is TypeError
