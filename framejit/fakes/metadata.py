@@ -118,8 +118,18 @@ class Metadata:
             raise Unsupported("a view that was given other memory than its base's", "FJ140")
         # It asks for `.grad`, of what is no leaf too, and only keeps from being shown what torch warns of then:
         # a filter of the program's would make an error of it.
-        with light(), without_warnings(), torch.no_grad() if not tensor.requires_grad else torch.enable_grad():
-            return self.mode.from_tensor(tensor, static_shapes=True)
+        with_gradients = torch.enable_grad() if tensor.requires_grad else torch.no_grad()
+        try:
+            with light(), without_warnings(), with_gradients:
+                return self.mode.from_tensor(tensor, static_shapes=True)
+        except Exception as e:
+            cls = type(tensor)
+            if cls.__module__.partition(".")[0] == "torch":
+                raise
+            # torch asks a tensor for names that a `__getattr__` or another attribute of the program's class answers
+            raise Unsupported(
+                f"tensor subclass {cls.__qualname__}, of which torch makes no fake ({type(e).__name__}: {e})", "FJ141"
+            ) from None
 
     def _make_symbolic(self) -> None:
         from torch._dispatch.python import enable_python_dispatcher  # imports functorch's half of torch

@@ -3,7 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from support import ANY, Pair
+import framejit
+
+from support import ANY, Pair, of_kind, recorded
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -213,3 +215,31 @@ def test_a_class_of_tensors_that_is_given_something(what):
     for tensor in tensors:
         change(tensor)
     assert _values(pair.eager(tensors[0])) == _values(pair.compiled(tensors[1])) != before
+
+
+def _size_of_itself(tensor):
+    raise AssertionError("asked while capturing")
+
+
+# what a class of tensors says of its own, where torch asks for how they lie in memory
+SAID = {
+    "every name": {"__getattr__": lambda tensor, name: 1},
+    "shape": {"shape": property(lambda tensor: torch.Size((7,)))},
+    "shape and more": {"shape": 5, "stride": _size_of_itself, "dtype": None, "size": _size_of_itself},
+    "requires_grad": {"requires_grad": True},
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize(
+    "fn", [lambda t: t + 1, lambda t: t.shape, lambda t: torch.sin(t).sum(), lambda t: getattr(t, "other", 2)]
+)
+@pytest.mark.parametrize("view", [False, True])
+def test_a_class_of_tensors_that_torch_makes_no_fakes_of(said, fn, view):
+    cls = _own(**SAID[said])
+    tensor = (torch.ones(4, requires_grad=True) * X[0])[1:].as_subclass(cls) if view else X.as_subclass(cls)
+    expected, fast = _values(fn(tensor)), framejit.optimize(lambda x: fn(x), backend="eager")
+    with recorded() as log:
+        assert [_values(fast(tensor)) for _ in range(3)] == [expected] * 3
+    assert not of_kind(log, "warning")
+    assert any(event.fields.get("code") == "FJ141" for event in log)

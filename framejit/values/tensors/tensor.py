@@ -26,7 +26,7 @@ from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
 from framejit.values.objects.user_object import bind_attribute, is_data_descriptor
 from framejit.values.tensors.override_state import Method, ReadPlainly, has_override
 from framejit.values.tensors.size_index import selected
-from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, own_attribute
+from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, own_attribute, own_description
 from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
@@ -492,6 +492,9 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
         raise NotYet("a lazy module, whose parameters are made by its first call", "FJ212")
     if not dispatches_as_torch_does(cls):
         raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __torch_dispatch__ is the program's own", "FJ141")
+    own = own_description(cls)
+    if own is not None:
+        raise Unsupported(f"tensor subclass {cls.__qualname__}, whose {own} is its own", "FJ141")
     if not has_fakes(obj):
         capture.add_guard(source, native.C_TYPE, cls)
         return OpaqueValue(cls, source, Unsupported(f"a {'nested' if obj.is_nested else obj.layout} tensor", "FJ140"))

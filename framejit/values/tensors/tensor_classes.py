@@ -14,6 +14,12 @@ from framejit.values.inspection import is_a, is_of_torch, module_of
 
 _NOT_OF_PROGRAMS: Final = ("torch._subclasses", "torch._functorch", "torch.fx", "torch._dynamo", "torch._export")
 
+_DESCRIBE_MEMORY: Final = tuple("""
+    shape size dim stride storage_offset untyped_storage dtype device layout requires_grad is_leaf grad_fn _base
+    _is_view is_inference is_nested is_sparse is_quantized is_mkldnn is_conj is_neg
+""".split())
+"""What torch asks a tensor of which it makes a fake."""
+
 
 def dispatches_as_torch_does(cls: type) -> bool:
     """Whether no code of the program sees the operations on its tensors; that must not run on fakes."""
@@ -48,3 +54,14 @@ def own_attribute(cls: type, name: str) -> Any:
 def is_overridden(cls: type, name: str) -> bool:
     """Whether a special method of a tensor is the program's own."""
     return own_attribute(cls, name) is not None and static_lookup(cls, name, None) is not None
+
+
+def own_description(cls: type) -> str | None:
+    """The name, if any, under which the program's own class of tensors says itself how its tensors lie in memory, which
+    may be another way than they do. Classes that are given such a name later change nothing of what was read."""
+    for klass in cls.__mro__[:-1]:
+        if not is_of_torch(module_of(klass)):
+            for name in _DESCRIBE_MEMORY:
+                if name in vars(klass):
+                    return name
+    return None
