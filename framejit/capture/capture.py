@@ -30,6 +30,7 @@ from framejit.fakes.metadata import label
 from framejit.guards.guard import Guard
 from framejit.guards.sources import (
     ArgSource,
+    AttrSource,
     CallSource,
     CellArgSource,
     CellContentsSource,
@@ -43,7 +44,9 @@ from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.base import Value
+from framejit.values.inspection import is_of_program, module_of, mro_of
 from framejit.values.lazy import LazyValue
+from framejit.values.objects.classes import is_python_class
 from framejit.values.objects.functions.function_values import CellValue
 from framejit.values.tensors.override_state import OverrideState, has_override
 from framejit.values.tensors.tensor import TensorValue
@@ -254,6 +257,11 @@ class Capture:
 
     def guard_no_attribute(self, source: Source, name: str) -> None:
         self.add_guard(source, native.C_NO_ATTR, name)
+
+    def guard_bases(self, cls: type) -> None:
+        """Guards from which classes a class is derived, and in which order: a program may give its own others."""
+        if is_python_class(cls) and is_of_program(module_of(cls)):
+            self.add_guard(AttrSource(const_source(cls), "__mro__"), native.C_ID, mro_of(cls))
 
     def guards(self) -> list[Guard]:
         """All guards, with those aliasing of written inputs needs."""

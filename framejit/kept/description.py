@@ -105,6 +105,8 @@ class Describer:
             return "module", str(object.__getattribute__(obj, "__dict__").get("__name__"))
         if issubclass(kind, IN_C):
             return self._in_c(obj)
+        if kind is tuple and obj and all(issubclass(type(part), type) for part in obj):
+            return "classes", *(self._class(cls) for cls in obj)
         if kind in _PARTS:
             parts = [getattr(obj, name) for name in _PARTS[kind]]
             return kind.__name__, *(self._part(part, depth) for part in parts)

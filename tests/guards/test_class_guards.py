@@ -3,7 +3,7 @@ it or had it from Python or torch."""
 import pytest
 import torch
 
-from support import Pair
+from support import ANY, Pair
 
 X = torch.tensor([1.0, 2.0])
 
@@ -183,3 +183,95 @@ def test_numbers_that_a_class_counts_are_no_reason_to_capture_anew():
     pair.call(X, captures=True)
     for _ in range(3):
         pair.call(X, captures=False)
+
+
+class Family:
+    """A class with a base, two more that may become its bases, and an instance; `run` is what is compiled."""
+
+    def __init__(self, run, root):
+        class Old(root):
+            step = 1.0
+
+            def method(self):
+                return 2.0
+
+        class New(root):
+            step = 3.0
+
+            def method(self):
+                return 4.0
+
+        class Other(root):
+            def method(self):
+                return super().method() if hasattr(super(), "method") else 6.0
+
+        class Made(Other, Old):
+            pass
+
+        self.old, self.new, self.other, self.cls = Old, New, Other, Made
+        self.obj = torch.ones(2).as_subclass(Made) if root is torch.Tensor else Made()
+        self.function = lambda x: run(x, self)
+
+
+def handled(x, family):
+    try:
+        raise family.cls("ill")
+    except family.new:
+        return x + 1
+    except family.old:
+        return x + 2
+
+
+def matched(x, family):
+    match family.obj:
+        case family.new():
+            return x + 1
+        case family.old():
+            return x + 2
+
+
+def _attribute(x, family):
+    return x * family.cls.step
+
+
+def _super(x, family):
+    return x * family.obj.method()
+
+
+def _is_new(x, family):
+    return x + isinstance(family.obj, family.new)
+
+
+def _is_old(x, family):
+    return x + isinstance(family.obj, family.old)
+
+
+def _is_one_of(x, family):
+    return x + isinstance(family.obj, (int, family.new))
+
+
+def _is_subclass(x, family):
+    return x + issubclass(family.cls, family.new)
+
+
+BY_BASES = [_attribute, _super, _is_new, _is_old, _is_one_of, _is_subclass, matched]
+
+
+@pytest.mark.parametrize(
+    ("run", "root"),
+    [(handled, ValueError), *((run, root) for run in BY_BASES for root in (object, torch.nn.Module, torch.Tensor))],
+)
+def test_bases_that_a_class_is_given(run, root):
+    def make():
+        families.append(Family(run, root))
+        return families[-1].function
+
+    families = []
+    pair = Pair(make)
+    pair.call(X)
+    pair.call(X, captures=False)
+    for bases in ("new",), ("other", "old"), ("other", "new"), ("new", "other"):
+        for family in families:
+            family.cls.__bases__ = tuple(getattr(family, name) for name in bases)
+        pair.call(X)
+    pair.expect(graphs=ANY, breaks=0)

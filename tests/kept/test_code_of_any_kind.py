@@ -61,6 +61,10 @@ CHANGES = {
         "class A:\n    def by(self): return 2.0\nclass B:\n    def by(self): return 3.0\nclass C(A, B): pass\nc = C()\n"
         "def target(x): return x * c.by()", "(A, B)", "(B, A)",
     ),
+    "the bases that an instance check finds": (
+        "class A: pass\nclass B: pass\nclass C(A): pass\nc = C()\n"
+        "def target(x): return x * (2.0 if isinstance(c, B) else 3.0)", "C(A)", "C(A, B)",
+    ),
     "what a class is registered for": (
         "class Own: pass\ncollections.abc.Sized.register(Own)\nown = Own()\n"
         "def target(x): return x * (2.0 if isinstance(own, collections.abc.Sized) else 3.0)",

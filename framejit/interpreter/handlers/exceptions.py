@@ -78,6 +78,8 @@ def _matches(frame: Frame, exc: Value, target: Value) -> bool:
     for cls in several:
         if not is_a(cls, type) or BaseException not in cls.__mro__:
             raise frame.raised(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    if exc.cls not in several:
+        frame.capture.guard_bases(exc.cls)
     return any(cls in exc.cls.__mro__ for cls in several)  # a metaclass is not asked
 
 

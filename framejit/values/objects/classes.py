@@ -411,9 +411,10 @@ def _after(cls: type, start: type) -> tuple[type, ...]:
 
 def _guarded_start(capture: Capture, cls: type, start: type) -> type | None:
     """The class whose own lookup finds what `super(start, obj)` finds, guarded to come after `start`; None where more
-    bases than one make an order of their own."""
+    bases than one make an order of their own, which is guarded."""
     rest = _after(cls, start)
     if rest[0].__mro__ != rest or not is_python_class(rest[0]):
+        capture.guard_bases(cls)
         return None
     if is_python_class(cls) and cls not in capture.made_classes:
         order = AttrSource(const_source(cls), "__mro__")
@@ -457,6 +458,7 @@ class SuperValue(Value):
                 return bind_attribute(frame, static, self.owner if not on_class else None, cls, name, klass)
         if isinstance(self.owner, ObjectValue) and name in ("__setattr__", "__delattr__", "__getattribute__"):
             return BuiltinMethodValue(self.owner, name, getattr(object, name))
+        frame.capture.guard_bases(cls)
         raise frame.raised(AttributeError, f"'super' object has no attribute {name!r}")
 
     def reconstruct(self, cg: Codegen) -> None:

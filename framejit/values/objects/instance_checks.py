@@ -32,6 +32,7 @@ def is_instance(frame: Frame, value: Value, target: Any) -> bool:
         return any(is_instance(frame, value, t) for t in (target if isinstance(target, tuple) else target.__args__))
     if value.python_type() is target:
         return True
+    frame.capture.guard_bases(value.python_type())
     if value.is_constant() and not _has_own_check(target):
         _refuse_user_checks(target)
         # of a number that is not assumed only the type is known
@@ -64,6 +65,8 @@ def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:
     """`issubclass(cls, target)`."""
     if isinstance(target, (tuple, types.UnionType)):
         return any(is_subclass(frame, cls, t) for t in (target if isinstance(target, tuple) else target.__args__))
+    if is_a(cls, type) and cls is not target:
+        frame.capture.guard_bases(cls)
     check = static_lookup(type(target), "__subclasscheck__", None)
     if check is abc.ABCMeta.__subclasscheck__:
         _refuse_user_checks(target)
@@ -76,7 +79,7 @@ def _noted(frame: Frame, cls: type, target: Any, answer: bool) -> bool:
     """What abstract classes and protocols say of other classes changes with what is registered for them."""
     assumed = frame.capture.assumed
     if static_lookup(type(target), "__subclasscheck__", None) is type.__subclasscheck__:
-        return answer  # bases never change
+        return answer  # which the bases give
     if is_a(target, type):
         assumed.is_related(cls, target, answer)
     else:
