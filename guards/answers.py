@@ -17,3 +17,13 @@ def same_answer(args: tuple[Any, ...], expected: Any) -> Callable[[Any], bool]:
 
     gives_the_same_answer.question = args, expected  # type: ignore[attr-defined]
     return gives_the_same_answer
+
+
+def still_unrelated(cls: type, target: type) -> Callable[[Any], bool]:
+    """The check (of kind C_PY) that `issubclass` still says no of two classes, which it says as `unrelated`."""
+
+    def says_no(issubclass: Callable[[type, type], bool]) -> bool:
+        return not issubclass(cls, target)
+
+    says_no.unrelated = cls, target  # type: ignore[attr-defined]
+    return says_no

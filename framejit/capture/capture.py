@@ -27,6 +27,7 @@ from framejit.capture.side_effects import SideEffects
 from framejit.environment.signal_handlers import look_for_signals
 from framejit.events.place import Place
 from framejit.fakes.metadata import label
+from framejit.guards.answers import still_unrelated
 from framejit.guards.guard import Guard
 from framejit.guards.sources import (
     ArgSource,
@@ -262,6 +263,14 @@ class Capture:
         """Guards from which classes a class is derived, and in which order: a program may give its own others."""
         if is_python_class(cls) and is_of_program(module_of(cls)):
             self.add_guard(AttrSource(const_source(cls), "__mro__"), native.C_ID, mro_of(cls))
+
+    def guard_relation(self, cls: type, target: type, answer: bool) -> None:
+        """Guards that a class, if so, is none of an abstract class's: it may be registered at any time, and nothing
+        takes that back."""
+        is_guarded = answer or (id(cls), id(target)) in self.assumed.relations
+        if not is_guarded and is_python_class(cls) and is_of_program(module_of(cls)):
+            self.add_guard(const_source(issubclass), native.C_PY, still_unrelated(cls, target))
+        self.assumed.is_related(cls, target, answer)
 
     def guards(self) -> list[Guard]:
         """All guards, with those aliasing of written inputs needs."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.guards.answers import same_answer
+from framejit.guards.answers import same_answer, still_unrelated
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.sources import ABSENT, static_lookup
 from framejit.guards.tensor_facts import split_tensor_payload
@@ -109,6 +109,9 @@ def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
         question = getattr(payload, "question", None)
         if question is not None:
             return ["answer", *map(plain_values.written, question)]
+        unrelated = getattr(payload, "unrelated", None)
+        if unrelated is not None:
+            return ["unrelated", *map(objects.by_name, unrelated)]
         return ["check", objects.by_name(payload)]
     raise NotKept("a guard on what is in a tensor, or on sizes")
 
@@ -216,6 +219,8 @@ class Binding:
             return state
         if kind == native.C_PY and written[0] == "answer":
             return same_answer(*map(plain_values.read, written[1:]))
+        if kind == native.C_PY and written[0] == "unrelated":
+            return still_unrelated(*map(self._objects.get, written[1:]))
         if kind == native.C_PY:
             return self._objects.get(written[1])
         raise DoesNotFit(f"there is no check {kind}")

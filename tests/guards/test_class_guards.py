@@ -1,5 +1,8 @@
 """Guards on classes: what a class is given, or no longer has, between calls, where a captured call saw that it lacked
 it or had it from Python or torch."""
+import abc
+from collections.abc import Mapping
+
 import pytest
 import torch
 
@@ -275,3 +278,24 @@ def test_bases_that_a_class_is_given(run, root):
             family.cls.__bases__ = tuple(getattr(family, name) for name in bases)
         pair.call(X)
     pair.expect(graphs=ANY, breaks=0)
+
+
+@pytest.mark.parametrize(
+    "run", [lambda x, obj, base: x + isinstance(obj, base), lambda x, obj, base: x + issubclass(type(obj), base)]
+)
+@pytest.mark.parametrize("standard", [False, True])
+def test_a_class_that_is_registered_between_calls(run, standard):
+    def make():
+        base = Mapping if standard else abc.ABCMeta("Base", (), {})
+        obj = type("Own", (), {})()
+        registrations.append(lambda: base.register(type(obj)))
+        return lambda x: run(x, obj, base)
+
+    registrations = []
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)
+    for register in registrations:
+        register()
+    pair.call(X, captures=True)
+    pair.call(X, captures=False)

@@ -77,13 +77,12 @@ def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:
 
 def _noted(frame: Frame, cls: type, target: Any, answer: bool) -> bool:
     """What abstract classes and protocols say of other classes changes with what is registered for them."""
-    assumed = frame.capture.assumed
     if static_lookup(type(target), "__subclasscheck__", None) is type.__subclasscheck__:
         return answer  # which the bases give
     if is_a(target, type):
-        assumed.is_related(cls, target, answer)
+        frame.capture.guard_relation(cls, target, answer)
     else:
-        assumed.holds_only_here(f"isinstance() with {target}")
+        frame.capture.assumed.holds_only_here(f"isinstance() with {target}")
     return answer
 
 
