@@ -252,6 +252,8 @@ def is_same_tree(one: Any, other: Any) -> bool:
         return True  # made anew where a tree is
     if type(one) is FunctionType and hasattr(one, "question"):
         return bool(one.question == getattr(other, "question", None))
+    if type(one) is FunctionType and hasattr(one, "unrelated"):
+        return is_same_tree(one.unrelated, getattr(other, "unrelated", None))
     if isinstance(one, torch.Tensor):  # the memory of an array is another tensor each time; its facts are compared
         return type(one) is torch.Tensor and facts_of(one, 0, 0) == facts_of(other, 0, 0)
     if type(one) is inspect.Signature:

@@ -75,6 +75,11 @@ CHANGES = {
         "def target(x): return x * (2.0 if issubclass(Own, Base) else 3.0)",
         "Base.register(Own)", "Base.register(int)",
     ),
+    "what an abstract class knows nothing of": (
+        "class Base(abc.ABC): pass\nclass Own: pass\nBase.register(int)\nown = Own()\n"
+        "def target(x): return x * (2.0 if isinstance(own, Base) else 3.0)",
+        "Base.register(int)", "Base.register(Own)",
+    ),
     "what a subclass hook says": (
         "class Base(abc.ABC):\n    @classmethod\n    def __subclasshook__(cls, other): return True\nclass Own: pass\n"
         "own = Own()\ndef target(x): return x * (2.0 if isinstance(own, Base) else 3.0)", "return True", "return False",
