@@ -230,7 +230,26 @@ def _without_lock_of(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.acquire()
+        try:
+            lock.acquire()
+        except importlib._bootstrap._DeadlockError:  # type: ignore[attr-defined]
+            _release_nothing(lock)
+
+
+def _release_nothing(lock: Any) -> None:
+    """Another thread has the lock, and waits for one that this thread has: so this one goes on without it, and the
+    import system, which takes it to be held, finds nothing to release."""
+    passed_over = vars(lock).setdefault("_passed_over", [])
+    passed_over.append(threading.get_ident())
+
+    def release() -> None:
+        here = threading.get_ident()
+        if here in passed_over:
+            passed_over.remove(here)
+        else:
+            type(lock).release(lock)
+
+    lock.release = release
 
 
 class _Loaded(Loader):

@@ -131,6 +131,34 @@ assert not failed, failed
 """)
 
 
+def test_a_module_whose_lock_is_held_by_a_thread_that_waits_for_this_one():
+    """As where a package that one thread imports takes a module that another has begun to import by itself."""
+    python(STAND_INS + """
+import time
+from importlib._bootstrap import _blocking_on, _get_module_lock
+from framejit.fakes.stand_ins import _without_lock_of
+outer, inner = _get_module_lock("outer"), _get_module_lock("inner")
+passed = []
+def other():
+    inner.acquire(), outer.acquire()
+    passed.append("other")
+    outer.release(), inner.release()
+thread = threading.Thread(target=other)
+outer.acquire(), inner.acquire()
+with _without_lock_of("inner"):
+    thread.start()
+    while thread.ident not in _blocking_on or inner.owner != thread.ident:
+        time.sleep(0.001)
+inner.release()  # as the import system does
+assert not passed
+outer.release()
+thread.join()
+assert passed == ["other"] and inner.owner is outer.owner is None
+inner.acquire(), inner.release()
+assert inner.owner is None
+""")
+
+
 def test_a_real_module_and_one_that_another_thread_imports_do_not_wait_for_each_other(tmp_path):
     """The import system finds modules one at a time: while the real one runs, another thread's can be found."""
     (tmp_path / "of_another_thread.py").write_text("")
