@@ -27,6 +27,7 @@ from framejit.fakes.elementwise_strides import (
     like,
     suggests_channels_last,
 )
+from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.view_strides import view_strides, whole_sizes
 
@@ -127,7 +128,11 @@ class Fakes(FakeTensorMode):
                 return parts(*args, **kwargs)
         if getattr(func, "_opname", "") in PLACED:
             _check_reach(*args[:4], **kwargs)
-        return self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
+        result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
+        if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
+            for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
+                torch._C._increment_version([t for t in args[position] if not t.is_inference()])
+        return result
 
     def _worked_out(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in VIEWS:

@@ -4,6 +4,7 @@ more of a tensor than its fake has."""
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -47,6 +48,25 @@ def name_of(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target._schema.name.rpartition("::")[2])
     return str(getattr(target, "__name__", target))
+
+
+@cache
+def counted_in_lists(operation: torch._ops.OpOverload) -> frozenset[int]:
+    """The positions of the lists of tensors of which an operation of ATen writes each, and raises its version.
+
+    Autograd counts no writes into lists. What goes through a list, an operation at a time (`_foreach_add_`), has those
+    count, and kernels for a device do the same; what has nothing but kernels (`_fused_adam_`) counts nothing.
+    """
+    schema = operation._schema
+    if operation.namespace != "aten" or not schema.is_mutable or any(a.is_out for a in schema.arguments):
+        return frozenset()
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "CompositeExplicitAutograd"):
+        return frozenset()
+    return frozenset(
+        position
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(argument.type, torch.ListType)
+    )
 
 
 def is_operation(target: Any) -> bool:

@@ -34,7 +34,27 @@ def leaky(x: torch.Tensor, noise: torch.Tensor) -> Any:
     return before, torch._C._nn.rrelu_with_noise(x, noise, 0.25, 0.25, True), noise * 2, noise._version
 
 
+def quantized(x: torch.Tensor, lowest: torch.Tensor, highest: torch.Tensor, on: torch.Tensor) -> Any:
+    """The running range is written, by a function whose name says nothing of it."""
+    before = lowest * 2
+    x.add_(1)
+    scale, zero = torch.ones(1), torch.zeros(1, dtype=torch.int32)
+    made = torch.fused_moving_avg_obs_fake_quant(x, on, on, lowest, highest, scale, zero, 0.5, 0, 255, 0)
+    return before, made, lowest * 2, scale, lowest._version, scale._version
+
+
+def fused_step(weight: torch.Tensor, gradient: torch.Tensor) -> Any:
+    moment = torch.zeros(4)
+    torch._fused_sgd_(
+        [weight[:2], weight[2:]], [gradient[:2], gradient[2:]], [moment[:2], moment[2:]], weight_decay=0.0,
+        momentum=0.5, lr=0.5, dampening=0.0, nesterov=False, maximize=False, is_first_step=True,
+    )
+    return moment, moment._version, weight._version
+
+
 CASES = [
+    (quantized, lambda: (torch.arange(4.0), torch.zeros(1), torch.ones(1), torch.ones(1, dtype=torch.long))),
+    (fused_step, lambda: (torch.arange(4.0), torch.arange(4.0))),
     (unscaled, lambda: (torch.tensor([1.0, math.inf]), torch.zeros(1))),
     (unscaled, lambda: (torch.tensor([1.0, 3.0]), torch.zeros(1))),
     (rescaled, lambda: (torch.tensor([8.0]), torch.tensor([1], dtype=torch.int32), torch.zeros(1))),

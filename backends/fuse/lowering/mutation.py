@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import Expr, cast
@@ -34,6 +34,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
 from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
+from framejit.fakes.operation_kinds import counted_in_lists
 
 
 def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:
@@ -176,27 +177,26 @@ def _write_by_aten(b: Builder, storages: Storages, node: Node) -> None:
 
 def _note_counted_by_aten(b: Builder, storages: Storages, node: Node) -> None:
     """Which inputs' version counters go up where ATen writes: what a plan makes as a view of an input has a counter of
-    its own.
-
-    Writes into lists of tensors are left out, for on fakes, which tell how often inputs are to be counted, they are
-    none.
-    """
-    given = {*map(id, _counted_arguments(node))}
-    for value in node.writes:
+    its own."""
+    for value in _counted_arguments(node):
         position = storages.storage(value).input
-        if position is not None and id(value) in given:
+        if position is not None:
             storages.counted_by_aten[position] += b.layout(storages.tensor(value)).is_whole
 
 
-def _counted_arguments(node: Node) -> Iterator[object]:
-    """The arguments whose version counters a call raises. Autograd's kernels of ATen's operations count what an
-    operation returns: the scaler's `found_inf`, or the noise of a leaky ReLU, is written and not returned."""
+def _counted_arguments(node: Node) -> Iterator[Value]:
+    """The arguments whose version counters a call raises, each as often. Autograd's kernels of ATen's operations count
+    what an operation returns: the scaler's `found_inf`, or the noise of a leaky ReLU, is written and not returned."""
     schema = node.operation._schema
     returned = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
+    in_lists = counted_in_lists(node.operation)
     for position, argument in enumerate(schema.arguments):
         alias = argument.alias_info
-        if alias is not None and (node.operation.namespace != "aten" or returned & {*alias.before_set}):
-            yield node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+        if alias is None or not alias.is_write:
+            continue
+        if node.operation.namespace != "aten" or returned & {*alias.before_set} or position in in_lists:
+            given = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            yield from values_in((given,))
 
 
 def count_results(b: Builder, results: Sequence[tuple[Layout, int]]) -> None:

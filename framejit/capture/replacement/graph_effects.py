@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import torch
@@ -48,13 +48,6 @@ LAYOUT_CHANGES: Final = frozenset(
 )
 """Operations in place that change more than the numbers in a tensor."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
-_WRITE_MORE: Final = frozenset(
-    """
-    _amp_foreach_non_finite_check_and_unscale_ _amp_update_scale_ _batch_norm_with_update _native_batch_norm_legit
-    rrelu_with_noise rrelu_with_noise_
-""".split()
-)
-"""Operations that write, without autograd's counting it, into other arguments than the first."""
 _NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 
 
@@ -248,23 +241,33 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
         return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     in_place = name == "setitem" or (name.endswith("_") and not name.endswith("__"))
-    by_schema = name in _WRITE_MORE
-    if not (in_place or by_schema or name in _NORMS or name.startswith("_fused_") or "out" in node.kwargs):
+    by_schema = _written_by_schema(name)
+    if not (in_place or by_schema or name in _NORMS or "out" in node.kwargs):
         return found
     args, kwargs = _fakes(node)
     if name in _NORMS:
         return found + _running_statistics(target, args, kwargs)
-    if by_schema:
-        return found + _written_by_schema(name, args, kwargs)
-    written_args = args if name.startswith("_fused_") else args[:1] if in_place else ()
+    written_args = [args[i] if i < len(args) else kwargs.get(argument) for i, argument in by_schema]
+    if in_place and not by_schema:
+        written_args += args[:1]
     return found + [*tensors_in((*written_args, kwargs.get("out")))]
 
 
-def _written_by_schema(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """What the ATen operation of this name writes into, as its schema says."""
-    arguments = enumerate(getattr(torch.ops.aten, name).default._schema.arguments)
-    written = [(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
-    return [*tensors_in(args[i] if i < len(args) else kwargs.get(argument) for i, argument in written)]
+@cache
+def _written_by_schema(name: str) -> tuple[tuple[int, str], ...]:
+    """The positions and names of the arguments that an ATen operation of this name writes into, other than `out`. Which
+    overload runs is not known here: what any of them writes may be written."""
+    return tuple(
+        {
+            (position, argument.name): None
+            for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+            # without kernels are operations of TorchScript on its own lists, as `sort` is
+            if torch._C._dispatch_has_kernel(".".join(filter(None, (schema.name, schema.overload_name))))
+            and not any(argument.is_out for argument in schema.arguments)
+            for position, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        }
+    )
 
 
 def _writes_what_overlaps(node: fx.Node) -> bool:
