@@ -65,7 +65,9 @@ def counted_in_lists(operation: torch._ops.OpOverload) -> frozenset[int]:
     return frozenset(
         position
         for position, argument in enumerate(schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(argument.type, torch.ListType)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        and isinstance(argument.type, torch.ListType)
     )
 
 
