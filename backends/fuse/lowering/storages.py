@@ -119,7 +119,8 @@ class Storages:
         """Put the new content of a value's storage into memory if it costs something and is looked at more than
         once, or if all that look at it are to see the very same."""
         uses = self._uses[value.storage]
-        if value.dtype in COMPUTE and (value.storage in self._compared or (uses and value.storage in self._returned)):
+        stays = value.storage in self._returned and not self.is_written(value)
+        if value.dtype in COMPUTE and (value.storage in self._compared or (uses and stays)):
             self.builder.realise(content)
         elif uses > 1:
             self.builder.computed_once(Tensor.of(content))
