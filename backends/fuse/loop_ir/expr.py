@@ -333,10 +333,9 @@ def rounded(value: Expr, dtype: torch.dtype) -> Expr:
 def _unrounded(value: Expr) -> Expr:
     """The value before it was rounded to bfloat16 or float16. That makes a number neither nan nor negative, but may
     take a nan's sign away."""
-    while value.op == "cast" and value.args[0].op == "cast" and value.args[0].dtype in COMPUTE:
-        if value.args[0].args[0].dtype != value.dtype:
-            break
-        value = value.args[0].args[0]
+    half = value.args[0] if value.op == "cast" else value
+    if half is not value and half.op == "cast" and half.dtype in COMPUTE and half.args[0].dtype == value.dtype:
+        return _unrounded(half.args[0])
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.known import KnownValues
@@ -15,8 +15,6 @@ from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.plan_functions import reinterpreted
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes, hint
-
-COMPARISONS: Final = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 class Held:
@@ -36,7 +34,6 @@ class Storages:
         self._uses = _uses(graph)
         self._written = graph.written()
         self._returned = {value.storage for value in graph.returned()}
-        self._compared = _compared(graph, self._uses)
         self.written: list[int] = []
         """Inputs that kernels of ours have written into, once for each time."""
         self.counted_by_aten: Counter[int] = Counter()
@@ -117,10 +114,10 @@ class Storages:
 
     def settle_if_shared(self, value: Value, content: LazyBuffer) -> None:
         """Put the new content of a value's storage into memory if it costs something and is looked at more than
-        once, or if all that look at it are to see the very same."""
+        once, or if the program, too, is to see the very same."""
         uses = self._uses[value.storage]
         stays = value.storage in self._returned and not self.is_written(value)
-        if value.dtype in COMPUTE and (value.storage in self._compared or (uses and stays)):
+        if uses and stays and value.dtype in COMPUTE:
             self.builder.realise(content)
         elif uses > 1:
             self.builder.computed_once(Tensor.of(content))
@@ -149,21 +146,6 @@ def _uses(graph: Graph) -> Counter[Storage]:
             if node.operation._schema.is_mutable or value.storage not in made:
                 uses[value.storage] += 1
     return uses
-
-
-def _compared(graph: Graph, uses: Counter[Storage]) -> set[Storage]:
-    """What is compared, or is first on the way to that, and looked at by others, too, in dtypes that are rounded to
-    only on the way to memory: computed twice, from what has been put into memory meanwhile, it may differ in the last
-    bit."""
-    waiting = [value for node in graph.nodes if node.name in COMPARISONS for value in node.values()]
-    seen: set[Value] = set()
-    while waiting:
-        value = waiting.pop()
-        if value not in seen and value.dtype in COMPUTE:
-            seen.add(value)
-            if uses[value.storage] <= 1 and value.maker is not None:
-                waiting += value.maker.values()
-    return {value.storage for value in seen if uses[value.storage] > 1}
 
 
 def _same_places(tensor: Tensor, value: Value) -> bool:

@@ -148,6 +148,15 @@ def test_what_is_rounded_may_be_quick_and_nothing_else() -> None:
     assert rounded in quick and kept not in quick and compared not in quick
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_what_the_greatest_is_found_in_is_computed_as_a_backward_computes_it_again(kind: str) -> None:
+    n, r = Var("n", 4), Var("r", 64)
+    case = Build((n,), (r,))
+    element = op("exp", case.read("x", torch.randn(4, 64).bfloat16(), n, r))
+    case.write("a", torch.empty(4, dtype=BF16), reduce(kind, element), n)
+    assert element not in Analysis(case.case("greatest").kernel).quick
+
+
 def test_sum_of_a_long_softmax_takes_one_pass() -> None:
     kernel = _softmax("long", 4, 200000, F32, torch.empty(4, 200000)).kernel
     assert Analysis(kernel).passes == 3 and Analysis(kernel, online=True).passes == 2
