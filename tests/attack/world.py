@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from framejit.backends.autocast_nesting import nest, nesting
 from framejit.errors import FramejitWarning
 
 
@@ -220,15 +221,16 @@ def _leaves(nodes: list[Any]) -> list[torch.Tensor]:
 @contextlib.contextmanager
 def modes_restored() -> Iterator[Callable[[], Any]]:
     """Yields a reader of the modes a function may leave changed; they are put back at the end."""
-    grad, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    grad, dtype, depth = torch.is_grad_enabled(), torch.get_default_dtype(), nesting()
     try:
         yield lambda: (
             torch.is_grad_enabled(), torch.get_default_dtype(), torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled("cpu"), sys.exc_info()[0],
+            torch.is_autocast_enabled("cpu"), nesting(), sys.exc_info()[0],
         )
     finally:
         torch.set_grad_enabled(grad)
         torch.set_default_dtype(dtype)
+        nest(depth)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """A graph that ends inside of a block which changes torch's state, or in which such a block ends, changes no state
 itself: the code around it does. So backends need not know of it, and ours compiles it."""
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -168,3 +170,44 @@ def test_a_graph_that_raises_leaves_the_state_of_its_place():
     pair = Pair(lambda: program)
     for _ in range(3):
         pair.call(torch.randn(5, 8), [])
+
+
+def begun_where_nothing_is_computed(x):
+    with torch.autocast("cpu", enabled=False):
+        with torch.inference_mode():
+            framejit.graph_break()
+            y = x + 0.5
+        z = y.sin()
+    return z
+
+
+def begun_in_one_of_the_same(x):
+    with torch.autocast("cpu", torch.bfloat16):
+        framejit.graph_break()
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.inference_mode():
+                framejit.graph_break()
+                y = MODEL(x)
+            z = y.sin()
+        z = MODEL(z @ z.t() @ x)
+    return z
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("program", [begun_where_nothing_is_computed, begun_in_one_of_the_same])
+def test_blocks_of_autocast_that_only_nest_begin_and_end(program, backend):
+    """They leave the depth alone changed, which decides when cached casts, and what they hold, are let go of."""
+    framejit.reset()
+    fast = framejit.optimize(program, backend=backend)
+    for _ in range(3):
+        x, before = torch.randn(5, 8), state()
+        expected = program(x)
+        got = fast(x)
+        assert state() == before
+        torch.testing.assert_close(got, expected, atol=2e-2, rtol=2e-2)
+    with torch.autocast("cpu", torch.bfloat16):
+        weight = torch.randn(8, 8, requires_grad=True)
+        lives = weakref.ref(weight)
+        (x @ weight).detach()
+        del weight
+    assert lives() is None

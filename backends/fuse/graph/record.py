@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from framejit.backends.autocast_nesting import nesting
 from framejit.backends.fuse.graph.default_dtype import with_dtype
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
@@ -74,13 +75,9 @@ def record_graph(
 def operations_of(gm: fx.GraphModule, whole: Whole, conditions: Conditions | None = None) -> Graph:
     """Record a captured graph as `record_graph` does, without comparing inputs with its fakes. Raises NotFusable."""
     run = Run(gm, whole, conditions)
-    before = thread_state()
     # a cast that capture had done would not be done, and seen, again
     with restored_thread_state(), without_warnings(), light():
-        graph = run.run()
-    if run.left_state != before:
-        raise NotFusable("it leaves a mode changed")
-    return graph
+        return run.run()
 
 
 class Run:
@@ -98,6 +95,7 @@ class Run:
     def run(self) -> Graph:
         """Run the captured graph's nodes, and give the graph of what arrived. Raises NotFusable."""
         graph = self.gm.graph
+        before = thread_state(), nesting()
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         fakes = [node.meta.get("val", node.meta.get("example_value")) for node in placeholders]
         if not all(isinstance(fake, torch.Tensor) for fake in fakes):
@@ -126,7 +124,8 @@ class Run:
                         self.graph.outputs = self.outputs(node.args[0])
                     elif node.op != "placeholder":
                         self._carry_out(node)
-                self.left_state = thread_state()  # the guards of `recording` put some of it back when they end
+                if (thread_state(), nesting()) != before:  # the guards of `recording` put some of it back as they end
+                    raise NotFusable("it leaves a mode changed")
             finally:
                 self._end_inference_modes()
         return self.graph

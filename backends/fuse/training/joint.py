@@ -30,7 +30,7 @@ from framejit.backends.fuse.graph.record import Recorder, Run
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
-from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
+from framejit.backends.fuse.thread_state import restored_thread_state
 from framejit.backends.fuse.training.backward import Given
 from framejit.backends.fuse.training.buckets import Buckets, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
@@ -107,11 +107,8 @@ class Recorded:
         gradients are wanted before the backward is over. Raises NotFusable for what can't be written down, or must be
         seen by autograd operation by operation."""
         run = _ForwardRun(gm, entrances, conditions)
-        before = thread_state()
         with restored_thread_state(), light():
             self.graph = run.run()
-        if run.left_state != before:
-            raise NotFusable("it leaves a mode changed")
         self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
         self.needed, self._ends = run.needed, run.ends
         self.differentiable = self.results.differentiable()
