@@ -73,7 +73,8 @@ COMPOSED: Final = frozenset(
 )
 """Operations by elements that are other operations by elements to eager. Torch's fakes of symbolic sizes have rules in
 Python for some of them as a whole."""
-PLACED: Final = frozenset(("as_strided", "as_strided_"))
+PLACED: Final = frozenset(("as_strided", "as_strided_", "as_strided_copy"))
+"""Operations that place a view in the storage of a tensor, wherever it ends."""
 BY_PARTS: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "ldexp.Tensor": lambda x, other: torch.mul(x, torch.pow(2.0, other))
 }
@@ -126,8 +127,8 @@ class Fakes(FakeTensorMode):
         if parts is not None:
             with self:
                 return parts(*args, **kwargs)
-        if getattr(func, "_opname", "") in PLACED:
-            _check_reach(*args[:4], **kwargs)
+        if getattr(func, "_opname", "") in PLACED and not _is_placed_by_symbols(*args[:4], **kwargs):
+            check_reach(*args[:4], **kwargs)
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
@@ -177,16 +178,21 @@ class Fakes(FakeTensorMode):
             return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device)
 
 
-def _check_reach(
+def _is_placed_by_symbols(
+    self: torch.Tensor, size: Sequence[Any] = (), stride: Sequence[Any] = (), storage_offset: Any = None, **_: Any
+) -> bool:
+    numbers = (*size, *stride, storage_offset, self.storage_offset(), self.untyped_storage().nbytes())
+    return any(isinstance(number, torch.SymInt) for number in numbers)
+
+
+def check_reach(
     self: torch.Tensor, size: Sequence[Any] = (), stride: Sequence[Any] = (), storage_offset: Any = None, **_: Any
 ) -> None:
-    """Raise, as eager does, if a view would reach beyond its storage."""
-    first = self.storage_offset() if storage_offset is None else storage_offset
-    if (
-        any(isinstance(number, torch.SymInt) for number in (*size, *stride, first, self.untyped_storage().nbytes()))
-        or 0 in size
-    ):
+    """Raise a RuntimeError, as eager does, if a view would reach beyond its storage. Of symbolic sizes it is assumed
+    whether it does."""
+    if 0 in size:
         return
+    first = self.storage_offset() if storage_offset is None else storage_offset
     last = first + sum((length - 1) * step for length, step in zip(size, stride))
     if (last + 1) * self.itemsize > self.untyped_storage().nbytes():
         raise RuntimeError(

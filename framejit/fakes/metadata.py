@@ -21,7 +21,7 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_checks import only_checks_data, run_unchecked
 from framejit.fakes.data_sizes import DataSizes, has_data_sizes
 from framejit.fakes.dropped_warnings import without_warning_of, without_warnings
-from framejit.fakes.fake_mode import Fakes
+from framejit.fakes.fake_mode import PLACED, Fakes, check_reach
 from framejit.fakes.laid_out_once import LaidOutOnce
 from framejit.fakes.light_torch import light
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, name_of
@@ -175,6 +175,8 @@ class Metadata:
             with light():
                 given = tensors_given(args, kwargs) if key is not None else []
                 versions = [version_of(tensor) for tensor in given]
+                if name_of(target) in PLACED:
+                    check_reach(*args, **kwargs)
                 result = self._run(target, is_method, args, kwargs, note_writes or -1 in versions)
                 if shape is not None and not _may_be_same(shape, args[0].shape):
                     raise RuntimeError(

@@ -488,6 +488,42 @@ def test_a_view_that_reaches_past_a_smaller_tensor_raises(backend, is_used):
         assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_what_is_written_before_a_view_that_reaches_past_its_storage_is_written_once(backend):
+    """The piece that the view is of has one element, and no size of its own says how long its storage is."""
+
+    def fn(y):
+        y.detach().add_(1)
+        z = y * 2
+        last = z.split(1)[-1]
+        last.sub_(z.sum())
+        try:
+            last.as_strided((2,), (1,))[...] = 5
+            z = z + 1
+        except RuntimeError as e:
+            return y, z, str(e)
+        return y, z
+
+    def inside(y):
+        first = (y * 2).split(1)[0]
+        y.add_(1)
+        first.as_strided((4,), (1,)).mul_(3)
+        return y, first
+
+    for program in (fn, inside):
+        compiled = framejit.optimize(program, backend=backend)
+        for n in (5, 5, 4, 6, 3, 8):
+            y = torch.arange(float(n))
+            mine, outcomes = y.clone(), []
+            for call, given in ((program, y), (compiled, mine)):
+                try:
+                    outcomes.append(call(given))
+                except RuntimeError as e:
+                    outcomes.append(str(e))
+            assert_same(*outcomes)
+            assert_same(y, mine)
+
+
 COMPOSITES = {
     "where a number": lambda x: torch.where(x > 0, x, 0),
     "where two numbers": lambda x: torch.where(x > 0, 1, 0),
