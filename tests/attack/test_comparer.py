@@ -50,6 +50,31 @@ def two_sided(monkeypatch):
     monkeypatch.setattr(comparer, "World", world)
 
 
+PARTS = """
+    g, lengths = torch.ones(4, 3), {lengths}
+    parts = g[: lengths[0]].data, g[-lengths[1] :].data
+    leaves = [torch.zeros(n, 3, requires_grad=True) for n in lengths]
+    for leaf, part in zip(leaves, parts):
+        leaf.grad = part if PLAIN else part.clone()
+    return leaves
+"""
+
+
+@pytest.mark.parametrize("lengths, differs", [((2, 2), False), ((1, 3), False), ((4, 4), True)])
+def test_gradients_may_be_parts_of_one_storage_but_not_one_memory(two_sided, lengths, differs):
+    text = f"{HEAD}\ndef fn(x):{PARTS.format(lengths=lengths)}\n{CALLS}"
+    found = comparer.compare(Program(0, text, "eager", {}))
+    assert (found is not None and "aliasing differs" in found.message) if differs else found is None, found
+
+
+def test_how_often_torch_warns_of_a_dtype_for_memory_in_between_is_no_difference(two_sided):
+    words = f"{comparer.OF_EACH_MEMORY}."
+    text = f"{HEAD}\ndef fn(x):\n    for _ in range(1 + PLAIN):\n        warnings.warn({words!r})\n    return x\n{CALLS}"
+    assert comparer.compare(Program(0, text, "eager", {})) is None
+    found = comparer.compare(Program(0, text.replace("1 + PLAIN", "int(PLAIN)"), "eager", {}))
+    assert found is not None and found.kind == "warnings"
+
+
 @pytest.mark.parametrize("message", list(DIFFERENT))
 def test_differences_are_seen(two_sided, message):
     text = f"{HEAD}\ndef fn(x):\n    y = x + 1\n    {DIFFERENT[message]}\n{CALLS}"
