@@ -59,7 +59,7 @@ OF_GRADIENTS: Final = {fact: ask for fact, ask in FACTS.items() if fact not in P
 """In which memory a gradient lies depends on what autograd found that it could take over. So gradients may be parts of
 one storage, as those of what `cat` was given, if no part is of two."""
 OF_EACH_MEMORY: Final = "ComplexHalf support is experimental"
-"""What torch warns of whenever it makes a tensor of this dtype, the ones in between too, of which a graph has others."""
+"""What torch warns of whenever it makes a tensor of this dtype, those in between too, of which a graph has others."""
 
 
 def answer(ask: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
@@ -225,7 +225,8 @@ def difference_of(
         ("result", expected.result, got.result), ("arguments", expected.arguments, got.arguments),
         ("state", expected.state, got.state), ("gradient",
             expected.gradient_error, got.gradient_error),
-        ("random", expected.random_state, got.random_state), ("warnings", _told(expected.warnings), _told(got.warnings)),
+        ("random", expected.random_state, got.random_state),
+        ("warnings", _told(expected.warnings), _told(got.warnings)),
         ("stderr", expected.stderr, got.stderr), ("rest",
             rest_of(expected.result), rest_of(got.result)),
     ]

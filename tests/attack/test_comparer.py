@@ -69,7 +69,8 @@ def test_gradients_may_be_parts_of_one_storage_but_not_one_memory(two_sided, len
 
 def test_how_often_torch_warns_of_a_dtype_for_memory_in_between_is_no_difference(two_sided):
     words = f"{comparer.OF_EACH_MEMORY}."
-    text = f"{HEAD}\ndef fn(x):\n    for _ in range(1 + PLAIN):\n        warnings.warn({words!r})\n    return x\n{CALLS}"
+    body = f"for _ in range(1 + PLAIN):\n        warnings.warn({words!r})\n    return x"
+    text = f"{HEAD}\ndef fn(x):\n    {body}\n{CALLS}"
     assert comparer.compare(Program(0, text, "eager", {})) is None
     found = comparer.compare(Program(0, text.replace("1 + PLAIN", "int(PLAIN)"), "eager", {}))
     assert found is not None and found.kind == "warnings"
