@@ -292,17 +292,21 @@ class TensorValue(Value):
         ):
             raise Unsupported("setting attribute 'data' of a tensor", "FJ107")
         mine, given = ((t.dtype, t.device, t.layout) for t in (self.fake, data.fake))
+        memory = self.fake.untyped_storage()._cdata
+        is_inputs = any(memory == known.fake.untyped_storage()._cdata for known in frame.capture.graph.inputs)
         if (
             mine != given
             or self.fake.layout is not torch.strided
-            or self.fake._has_symbolic_sizes_strides
-            or data.fake._has_symbolic_sizes_strides
+            or is_inputs
+            and (self.fake._has_symbolic_sizes_strides or data.fake._has_symbolic_sizes_strides)
         ):
             raise Unsupported(
                 "setting attribute 'data' of a tensor to one of another kind, or of sizes that are not assumed", "FJ107"
             )
-        same_memory = self.fake.untyped_storage()._cdata == data.fake.untyped_storage()._cdata
-        if id(self) in frame.capture.effects.written_tensors and not same_memory:
+        # of what nobody else holds writes need not be seen; breaking here would let the graph before the break keep
+        # what its backward needs apart from the tensor, of which eager keeps the very object
+        same_memory = memory == data.fake.untyped_storage()._cdata
+        if id(self) in frame.capture.effects.written_tensors and is_inputs and not same_memory:
             raise Unsupported("setting attribute 'data' of a tensor that was written into", "FJ107")
         with frame.capture.graph.metadata.faking():
             torch.Tensor.data.__set__(self.fake, data.fake)  # type: ignore[attr-defined]

@@ -170,3 +170,37 @@ def test_what_torch_refuses_or_python_does():
 
     for what in ("none", "number", "deleted", "dtype", "parameter", "written", "twice", "itself", "meta"):
         check(fn, X, torch.ones(3), what, graphs=ANY, breaks=None)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_backward_sees_the_memory_of_what_it_was_kept_of(backend, dynamic):
+    """Autograd keeps the object, written before or not, so that its gradient is computed from what it is given."""
+
+    def written(x):
+        y = (x * 2).reshape(-1)
+        y.sub_(x.sum())
+        spread = y.var()
+        y.data = y.data * 2
+        return spread, y
+
+    def view(x):
+        y = x.sin()
+        last = y.view(-1)[-4:]
+        last.mul_(2)
+        z = last * last
+        last.data = torch.ones(4)
+        return z, y, last
+
+    for program in (written, view):
+        framejit.reset()
+        fast = framejit.optimize(program, backend=backend, dynamic=dynamic)
+        for rows in (3, 3, 5):
+            x = torch.randn(rows, 4, requires_grad=True)
+            mine = x.detach().clone().requires_grad_()
+            expected, got = program(x), fast(mine)
+            torch.testing.assert_close(got, expected)
+            assert [t._version for t in got] == [t._version for t in expected]
+            for results in (expected, got):
+                sum(t.sum() for t in results if t.requires_grad).backward()
+            torch.testing.assert_close(mine.grad, x.grad)
