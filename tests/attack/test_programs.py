@@ -62,3 +62,8 @@ def test_loops_that_data_end_are_bounded():
             assert first in (f"{counter} += 1", f"{counter} = {counter} + 1", f"{counter} -= 1"), ast.unparse(loop)
             left = others and re.fullmatch(rf"if {counter} > \d:\n    break", others[0])
             assert left or re.search(rf"\b{counter} (< \d|> 0)", test), ast.unparse(loop)
+
+
+def test_programs_are_python():
+    """The first text of this one has more blocks in one another than Python takes."""
+    compile(program(310004909).text, "program.py", "exec")

@@ -61,7 +61,18 @@ class Program:
 
 def program(seed: int, calls: int = 9) -> Program:
     """Few families at a time, so that those that are there meet often."""
-    rng, loops = random.Random(seed), seed >= LOOPS
+    rng = random.Random(seed)
+    while True:
+        made = _drawn(rng, seed, calls)
+        try:
+            compile(made.text, f"program_{seed}.py", "exec")
+        except SyntaxError:  # Python takes twenty blocks in one another, and no more
+            continue
+        return made
+
+
+def _drawn(rng: random.Random, seed: int, calls: int) -> Program:
+    loops = seed >= LOOPS
     others = rng.randint(0, 1) if loops else rng.randint(2, 5)
     names = ["tensors", *rng.sample(sorted(set(FAMILIES) - {"tensors"}), others)]
     b = Builder(rng, {name: FAMILIES[name] for name in names}, fixed="modules" in names, budget=rng.randint(8, 40))
