@@ -8,6 +8,7 @@ import os
 import typing
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper
+from operator import is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, Final
 
@@ -61,9 +62,7 @@ def _content(place: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _is_same(one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]) -> bool:
-    return all(
-        len(mine) == len(others) and all(a is b for a, b in zip(mine, others)) for mine, others in zip(one, other)
-    )
+    return all(len(mine) == len(others) and all(map(is_, mine, others)) for mine, others in zip(one, other))
 
 
 def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:
