@@ -39,7 +39,7 @@ def summary(graph: pathlib.Path) -> dict:
 
 @pytest.fixture
 def broken_kernels(monkeypatch):
-    def fail(kernel, object_code):
+    def fail(kernel, *rest):
         raise RuntimeError("the assembler is out of ink")
 
     monkeypatch.setattr(llvm_kernel, "compile_cpu_kernel", fail)

@@ -1,9 +1,11 @@
 """Kernels to machine code: the way into the generator."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
-from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CpuKernel, code_of
+from framejit.backends.fuse.llvm.alike import shape_of
+from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CompiledCode, CpuKernel, code_of
 from framejit.backends.fuse.llvm.jit import compile_text
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.plan import plan_loops
@@ -24,15 +26,36 @@ def kernel_text(kernel: Kernel) -> tuple[str, tuple[SymbolicSize, ...], int, int
     return text, sizes, plan.total, plan.grain
 
 
-def compile_cpu_kernel(kernel: Kernel, object_code: Callable[[str], bytes] = compile_text) -> CpuKernel:
+@dataclass(frozen=True)
+class Written:
+    """What kernels alike have in common: see `CpuKernel`."""
+
+    text: str
+    total: int
+    grain: int
+    code: CompiledCode
+    sizes: tuple[SymbolicSize, ...]
+
+
+def compile_cpu_kernel(
+    kernel: Kernel, object_code: Callable[[str], bytes] = compile_text, written: dict[Hashable, Written] | None = None
+) -> CpuKernel:
     """Compile a kernel; one equal to another that is still alive shares its code. Raises NotImplementedError for what
     cannot be done.
 
-    `object_code` gives a module's object code for its text; a cache may stand in for compiling.
+    `object_code` gives a module's object code for its text; a cache may stand in for compiling. `written` has what was
+    written of kernels, by their shape, for others that are like them, and is added to.
     """
-    text, sizes, total, grain = kernel_text(kernel)
+    shape = shape_of(kernel) if written is not None else None
+    found = None if written is None or shape is None else written.get(shape)
+    if found is None:
+        text, sizes, total, grain = kernel_text(kernel)
+        found = Written(text, total, grain, code_of(text, object_code), sizes)
+        if written is not None and shape is not None:
+            written[shape] = found
     return CpuKernel(
-        kernel.name, _remarks(kernel), text, tuple(kernel.buffers), total, grain, code_of(text, object_code), sizes
+        kernel.name, _remarks(kernel), found.text, tuple(kernel.buffers), found.total, found.grain, found.code,
+        found.sizes,
     )
 
 

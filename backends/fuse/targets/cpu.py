@@ -5,7 +5,7 @@ The generator is imported inside of functions: a process whose kernels are on th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from framejit.backends.fuse.targets.target import Described, KernelLaunch, Targe
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel
+    from framejit.backends.fuse.llvm.kernel import Written
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
 
@@ -89,13 +90,14 @@ class CpuTarget(Target):
         return supports(operation.removeprefix("reduce_"), dtype, divisor)
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
-        return [self._compiled(kernel) for kernel in kernels]
+        written: dict[Hashable, Written] = {}  # of these only: what is written depends on settings, too
+        return [self._compiled(kernel, written) for kernel in kernels]
 
-    def _compiled(self, kernel: Kernel) -> KernelLaunch:
+    def _compiled(self, kernel: Kernel, written: dict[Hashable, Written]) -> KernelLaunch:
         try:
             from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
 
-            return CpuLaunch(compile_cpu_kernel(kernel, cpu_object), kernel.origins, self.device)
+            return CpuLaunch(compile_cpu_kernel(kernel, cpu_object, written), kernel.origins, self.device)
         except Exception as e:
             raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
 

@@ -7,13 +7,15 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
 import torch
 
+from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.backends.fuse.llvm.compiled_kernel import load_object
-from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
+from framejit.backends.fuse.llvm.kernel import Written, compile_cpu_kernel, kernel_text
 from framejit.backends.fuse.loop_ir import expr
 from framejit.backends.fuse.loop_ir.expr import Expr, const, load, masked, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var, flatten, strided
@@ -403,6 +405,29 @@ def test_equal_kernels_share_their_code_and_it_travels() -> None:
     assert again.code is loaded and again.buffers == pointers
     run(again, first[1])
     torch.testing.assert_close(first[1]["y"], first[1]["x"].tanh())
+
+
+def test_kernels_that_differ_in_names_only_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(names: tuple[str, str, str], size: int = 33, zero: float = 0.0, swapped: bool = False) -> Kernel:
+        i = Var("i" + names[0], size)
+        x, y, out = names
+        tensors = {name: torch.ones(size) for name in (*((y, x) if swapped else (x, y)), out)}
+        value = op("add", op("sub", load(x, Index.of(i), F32), load(y, Index.of(i), F32)), number(zero))
+        return kernel([i], [], [Store(out, Index.of(i), value)], tensors)
+
+    texts = []
+    monkeypatch.setattr(llvm_kernel, "kernel_text", lambda which: texts.append(which) or kernel_text(which))
+    written: dict[Hashable, Written] = {}
+    one, two = (
+        compile_cpu_kernel(make(names), written=written) for names in (("x", "y", "out"), ("a", "b", "c"))
+    )
+    assert len(texts) == 1 and one.code is two.code and one.text == two.text
+    assert one.buffers == ("x", "y", "out") and two.buffers == ("a", "b", "c")
+    assert "c[ia] = " in two.remarks
+    others = [make(("a", "b", "c"), 34), make(("a", "b", "c"), zero=-0.0), make(("a", "b", "c"), swapped=True)]
+    for number_of_texts, other in enumerate(others, 2):
+        assert compile_cpu_kernel(other, written=written).text == kernel_text(other)[0]
+        assert len(texts) == number_of_texts
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
