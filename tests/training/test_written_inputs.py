@@ -340,3 +340,31 @@ def test_gradients_of_gradients_beside_a_view_of_an_input():
         return view.detach().clone(), g.detach().clone(), second
 
     Twins(lambda x, y: (x.view(-1), (y + 1).sin()), leaf(1, 5), leaf(1, 5)).both(use)
+
+
+class Recurrent(nn.Module):
+    """Its first run can't be taken back: it draws random numbers, and counts its calls."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.rnn = nn.LSTM(3, 4, 2, dropout=dropout)
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return self.rnn(x * self.count)[0]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_layers_whose_backward_takes_what_only_a_library_knows(dropout):
+    """In float32 an LSTM's layers are the library's."""
+
+    def use(fn, module, x):
+        module.zero_grad()
+        out = fn(module, x)
+        out.square().sum().backward()
+        return out, [p.grad for p in module.parameters()], module.count.clone()
+
+    seed()
+    twins = Twins(lambda m, x: m(x), torch.randn(5, 2, 3), module=Recurrent(dropout), fused=False)
+    twins.both(use, 4)

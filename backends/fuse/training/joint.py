@@ -44,6 +44,10 @@ from framejit.symbols.conditions import Conditions
 
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))
 """Composite operations that raise for numbers; of them only parts arrive below autograd."""
+KEEPING: Final = frozenset(("mkldnn_rnn_layer",))
+"""Operations that ask the thread whether gradients are wanted, and leave undefined what their backward takes if not, as
+below autograd; nor do fakes know how much they keep. The first run would find that out, and ATen would do all others,
+but the first run of a graph that writes or draws random numbers is the program's own: it can't be taken back."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,8 @@ class Recorded:
         are written."""
         if any(may_warn(node.operation, *node.fake_arguments()) for node in self.graph.nodes):
             raise NeedsGradients("an operation may warn, which the program's line is to be told of")
+        if any(node.operation._opname in KEEPING for node in self.graph.nodes):
+            raise NeedsGradients("an operation keeps for its backward what only its library knows")
         if any(fake._is_view() for fake in self.results.roots if isinstance(fake, torch.Tensor)):
             raise NeedsGradients("a result is a view of what is not known")
         if any(self.results.roots[place].is_leaf for place in self.differentiable):
