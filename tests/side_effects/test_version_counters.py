@@ -102,3 +102,26 @@ def test_the_backward_sees_what_is_written_into_the_data_of_a_result_that_it_kee
             (y.sum() + z.sum()).backward()
             gradients.append([own.grad, scale.grad])
         torch.testing.assert_close(*gradients)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_marking_a_tensor_as_written_counts_as_a_write(backend):
+    def twice(x):
+        return Doubled.apply(Doubled.apply(x))
+
+    compiled = framejit.optimize(twice, backend=backend)
+    for shape in [(3,), (3,), (), (2, 4), (0,)]:
+        x, y = (torch.ones(shape) for _ in range(2))
+        expected, got = twice(x), compiled(y)
+        assert torch.equal(expected, got) and got is y and x._version == y._version == 4

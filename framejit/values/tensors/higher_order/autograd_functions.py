@@ -118,11 +118,22 @@ class _Call:
             frame.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (False,), 0)
         try:
             result, parts = self._forward()
+            self._count_dirty()
             parts = [self._outside(part) for part in parts]
         finally:
             if enabled:
                 frame.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (True,), 0)
         return TupleValue(parts) if isinstance(result, TupleValue) else parts[0]
+
+    def _count_dirty(self) -> None:
+        """Autograd counts one more write of each tensor that is said to be written: a write into none of its
+        elements counts, and changes nothing."""
+        for tensor in self.ctx.dirty:
+            if not isinstance(tensor, TensorValue):
+                raise Unsupported("ctx.mark_dirty() of something that is no tensor", CODE)
+            zero = ConstantValue(0)
+            rows = tensor.call_method(self.frame, "unsqueeze", [zero], {})
+            rows.call_method(self.frame, "narrow", [zero, zero, zero], {}).call_method(self.frame, "zero_", [], {})
 
     def _outside(self, part: Value) -> Value:
         """What the caller gets for a part of the result, without a node in autograd's graph: arguments are given back
