@@ -125,3 +125,18 @@ def test_marking_a_tensor_as_written_counts_as_a_write(backend):
         x, y = (torch.ones(shape) for _ in range(2))
         expected, got = twice(x), compiled(y)
         assert torch.equal(expected, got) and got is y and x._version == y._version == 4
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: (x.std(0).square_().sub_(1),), lambda x: (x.var(0)[1:].mul_(2),),
+        lambda x: (x.std(0).exp_(), x.std(0)), lambda x: (torch.var_mean(x, 1)[0].unsqueeze(0).add_(1),),
+    ],
+)
+def test_writes_into_results_whose_memory_lies_otherwise(operation):
+    """Fused, a deviation is made with the dimension that is gone in the end."""
+    compiled = framejit.optimize(operation)
+    for shape in [(3, 4)] * 8 + [(5, 2)]:
+        versions = [[result._version for result in fn(torch.rand(shape))] for fn in (operation, compiled)]
+        assert versions[0] == versions[1]

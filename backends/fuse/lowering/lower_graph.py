@@ -64,6 +64,8 @@ class _Lowering:
 
         self.given = Counter(value.storage for value in dict.fromkeys(graph.returned()))
         """How many outputs lie in a storage."""
+        self.counted = {graph.outputs[position]: number for position, number in graph.versions.items()}
+        """How many writes autograd has counted of outputs."""
         self.apart = {graph.outputs[position]: number for position, number in graph.counted_apart.items()}
         """Outputs whose writes autograd counts apart from those of their memory, and the numbers of their counters."""
         self.counters: dict[int, tuple[Tensor, Any]] = {}
@@ -98,8 +100,7 @@ class _Lowering:
             self._output(value, value in views) if isinstance(value, Value) else value for value in graph.outputs
         ]
         mutation.bump_versions(b, self.storages, graph.counted_writes)
-        versions = {graph.outputs[position]: number for position, number in graph.versions.items()}
-        mutation.count_results(b, [(self.outputs[value], number) for value, number in versions.items()])
+        mutation.count_results(b, [(self.outputs[value], number) for value, number in self.counted.items()])
         plain = self.tracked or any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES))
         return LoweredGraph(b.buffers, b.nodes, outputs, len(graph.inputs), graph.own_inputs, plain)
 
@@ -286,7 +287,9 @@ class _Lowering:
                 if other.buffer.memory == layout.buffer.memory and other.is_whole
             ]
             is_shared = bool(roots) and (layout.is_whole or is_view)
-            is_detached = not layout.is_whole and not is_view and self.given[value.storage] > 1
+            # what a plan makes of memory that lies otherwise has a counter of its own, which nothing could set
+            needs_counter = self.given[value.storage] > 1 or value in self.counted
+            is_detached = not layout.is_whole and not is_view and needs_counter
         if not is_shared and not is_detached:
             return layout
         # another tensor object over all of an input, or of a result that has one; or what does not know that it is a

@@ -201,7 +201,7 @@ def _counted_arguments(node: Node) -> Iterator[Value]:
 
 def count_results(b: Builder, results: Sequence[tuple[Layout, int]]) -> None:
     """Have autograd know of the writes into results, each with how many there were."""
-    counted = [(Tensor.of(b.held(layout.buffer)), number) for layout, number in results if layout.is_whole]
+    counted = [(Tensor.of(b.held(layout.buffer)), number) for layout, number in results]
     if counted:
         b.extern(count_exactly, ([tensor for tensor, _ in counted], [number for _, number in counted]), ordered=True)
 
