@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
+def _escaped(text: str) -> str:
+    """What ascii() makes of the text that repr() gives."""
+    return text if str.isascii(text) else str.encode(text, "ascii", "backslashreplace").decode("ascii")
+
+
 def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     value = args[0] if args else ConstantValue("")
@@ -40,7 +45,7 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
                     frame, cls, method, function, text,
                     f"{method} returned non-string (type {text.python_type().__name__})",
                 )
-            return text
+            return fold(frame, _escaped, [text], {}) if function is ascii else text
     if (
         isinstance(value, (SequenceValue, DictValue, SetValue))
         and function is not format

@@ -326,6 +326,20 @@ def test_the_rest_of_a_frame_keeps_the_builtins_of_its_function():
     check_state(make, (X,), (X,), breaks=None)
 
 
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("text", ["caf\xe9", "plain", "\u20ac\U0001f600"])
+def test_ascii_escapes_what_the_repr_of_the_program_gives(own, text):
+    class Named:
+        def __init__(self, name):
+            self.name = name
+
+        if own:
+            def __repr__(self):
+                return self.name
+
+    check(lambda x, name: (x + 1, own and (ascii(Named(name)), f"{Named(name)!a:>9}"), ascii([name])), X, text)
+
+
 @pytest.mark.parametrize(
     "call",
     [
