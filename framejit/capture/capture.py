@@ -266,9 +266,9 @@ class Capture:
 
     def guard_relation(self, cls: type, target: type, answer: bool) -> None:
         """Guards that a class, if so, is none of an abstract class's: it may be registered at any time, and nothing
-        takes that back."""
+        takes that back. Only what Python and libraries say of their own classes stays."""
         is_guarded = answer or (id(cls), id(target)) in self.assumed.relations
-        if not is_guarded and is_python_class(cls) and is_of_program(module_of(cls)):
+        if not is_guarded and any(is_python_class(c) and is_of_program(module_of(c)) for c in (cls, target)):
             self.add_guard(const_source(issubclass), native.C_PY, still_unrelated(cls, target))
         self.assumed.is_related(cls, target, answer)
 

@@ -283,11 +283,11 @@ def test_bases_that_a_class_is_given(run, root):
 @pytest.mark.parametrize(
     "run", [lambda x, obj, base: x + isinstance(obj, base), lambda x, obj, base: x + issubclass(type(obj), base)]
 )
-@pytest.mark.parametrize("standard", [False, True])
-def test_a_class_that_is_registered_between_calls(run, standard):
+@pytest.mark.parametrize("which", ["own with own", "own with Python's", "Python's with own"])
+def test_a_class_that_is_registered_between_calls(run, which):
     def make():
-        base = Mapping if standard else abc.ABCMeta("Base", (), {})
-        obj = type("Own", (), {})()
+        base = Mapping if which == "own with Python's" else abc.ABCMeta("Base", (), {"__module__": __name__})
+        obj = 3 if which == "Python's with own" else type("Own", (), {})()
         registrations.append(lambda: base.register(type(obj)))
         return lambda x: run(x, obj, base)
 
