@@ -87,10 +87,16 @@ def explain_constant(record: GuardRecord, value: Any) -> Words:
 
 def explain_length(record: GuardRecord, value: Any) -> Words:
     try:
-        actual = str(len(value))
+        actual = str(_length(value))
     except Exception as e:  # a user's __len__ may do anything
         actual = f"{type(e).__name__} from len()"
     return _sentence(f"length of {record.source_name!r}", str(record.expected), actual)
+
+
+def _length(value: Any) -> int:
+    """As the native check counts: of an instance of a subclass what it holds, whatever its `__len__` says."""
+    kind = next((kind for kind in (dict, list, tuple, set, frozenset) if issubclass(type(value), kind)), None)
+    return len(value) if kind is None else kind.__len__(value)
 
 
 def explain_keys(record: GuardRecord, value: Any) -> Words:

@@ -269,6 +269,14 @@ class DictSource(Step):
         return f"{self.origin.name()}.__dict__"
 
 
+@source
+class UnaskedDictSource(DictSource):
+    """`__dict__` of an instance whose class has a `__getattribute__` of the program's, which is not to be asked."""
+
+    def emit(self, em: Emitter) -> None:
+        em.call_object(object.__getattribute__, lambda: (em.load_source(self.origin), em.load_object("__dict__")), 2)
+
+
 def _keyed_name(origin: Source, key: Any) -> str:
     if isinstance(key, str):
         if isinstance(origin, DictSource):

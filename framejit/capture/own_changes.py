@@ -14,13 +14,13 @@ import torch
 
 from framejit import _native as native
 from framejit.capture.dynamic_dims import OwnChange, is_of_module
-from framejit.guards.sources import ArgSource, DictSource, IndexSource, Source, key_source
+from framejit.guards.sources import ArgSource, IndexSource, Source, key_source
 from framejit.symbols.conditions import LEAST
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue
-from framejit.values.inspection import instance_dict
+from framejit.values.inspection import instance_dict, is_a
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
@@ -78,9 +78,10 @@ def _overwritten(capture: Capture, holder: Value) -> Iterator[tuple[Any, Source,
     if isinstance(holder, ObjectValue):
         if holder.obj is not None:
             own = instance_dict(holder.obj) or {}
+            where = holder.dict_source()
             for name, after in holder.attrs.items():
-                if after is not None and name in own:
-                    yield own[name], key_source(DictSource(holder.source), name), after
+                if after is not None and name in own and where is not None:
+                    yield own[name], key_source(where, name), after
         return
     there = capture.real(holder)
     if type(there) is dict and isinstance(holder, DictValue):
@@ -134,7 +135,7 @@ def _is_given(capture: Capture, holder: Value) -> bool:
         return False
     while source.base is not None:
         source = source.base
-    return isinstance(source, ArgSource) and not isinstance(capture.flat_args[source.index], torch.nn.Module)
+    return isinstance(source, ArgSource) and not is_a(capture.flat_args[source.index], torch.nn.Module)
 
 
 def _size_now(size: int | torch.SymInt) -> int:

@@ -61,12 +61,21 @@ def mro_of(cls: type) -> tuple[type, ...]:
 
 
 def instance_dict(obj: Any) -> dict[str, Any] | None:
-    """The dict that holds an object's attributes, or None if it has none."""
+    """The dict that holds an object's attributes, or None if it has none, or its class says itself what `__dict__` is,
+    as proxies do."""
+    if hides_dict(type(obj)):
+        return None
     try:
         found = object.__getattribute__(obj, "__dict__")
     except (AttributeError, TypeError):
         return None
     return found if type(found) is dict else None
+
+
+def hides_dict(cls: type) -> bool:
+    """Whether a class says itself what `__dict__` is of its instances."""
+    said = next((names["__dict__"] for names in map(_DICT.__get__, mro_of(cls)) if "__dict__" in names), None)
+    return said is not None and type(said) is not types.GetSetDescriptorType
 
 
 def dict_behind(proxy: Any) -> Any:

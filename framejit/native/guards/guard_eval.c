@@ -177,13 +177,12 @@ static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame,
 /* ---- checking ---- */
 static int check_length(Check *check, PyObject *value, Frame *frame)
 {
-    PyTypeObject *type = Py_TYPE(value);
-    PySequenceMethods *seq = type->tp_as_sequence;
-    if (PyDict_Check(value) && type->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)
+    if (PyDict_Check(value))            /* of an instance of a subclass, too, what it holds, whatever its __len__ says */
         return PyDict_GET_SIZE(value) == check->number;
-    if ((PyList_Check(value) && seq->sq_length == PyList_Type.tp_as_sequence->sq_length)
-        || (PyTuple_Check(value) && seq->sq_length == PyTuple_Type.tp_as_sequence->sq_length))
+    if (PyList_Check(value) || PyTuple_Check(value))
         return Py_SIZE(value) == check->number;
+    if (PyAnySet_Check(value))
+        return PySet_GET_SIZE(value) == check->number;
     if (!frame->hold)
         return RESTART;
     return PyObject_Size(value) == check->number;

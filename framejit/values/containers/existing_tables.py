@@ -107,12 +107,13 @@ def has_own_hash_method(cls: type) -> bool:
 
 def _items_by_object(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
     """The items of a dict some of whose keys are objects: by position, and with the hashes that the dict keeps."""
-    capture.add_guard(source, native.C_LEN, len(obj))
+    objects = list(_table_class(obj).keys(obj))
+    capture.add_guard(source, native.C_LEN, len(objects))
     where = _keys_source(source)
     places: list[Source] = [
-        DictKeySource(source, i) if type(obj) is dict else IndexSource(where, i) for i in range(len(obj))
+        DictKeySource(source, i) if type(obj) is dict else IndexSource(where, i) for i in range(len(objects))
     ]
-    keys = _existing_keys(capture, obj, source, list(_table_class(obj).keys(obj)), places)
+    keys = _existing_keys(capture, obj, source, objects, places)
     values = _values_source(source)
     return {key: LazyValue(v, IndexSource(values, i)) for i, (key, v) in enumerate(zip(keys, values_of(obj)))}
 
@@ -131,13 +132,13 @@ def _existing_keys(capture: Capture, table: Any, source: Source, objects: list[A
 def own_hashes(table: Any) -> tuple[int | None, ...]:
     """The hashes that a table keeps of objects whose classes define it; they may have another one by now."""
     stored = _stored_hashes(table)
-    keys = _table_class(table).keys(table) if is_a(table, dict) else table
+    keys = _table_class(table).keys(table) if is_a(table, dict) else members_of(table)
     return tuple(stored[id(k)] if has_own_hash_method(type(k)) and not is_a(k, torch.Tensor) else None for k in keys)
 
 
 def _stored_hashes(table: Any) -> dict[int, int]:
     """By the ids of the keys: an OrderedDict has another order than its table."""
-    return dict(zip(map(id, dict.keys(table) if is_a(table, dict) else table), native.stored_hashes(table)))
+    return dict(zip(map(id, dict.keys(table) if is_a(table, dict) else members_of(table)), native.stored_hashes(table)))
 
 
 def _belongs_to_signature(source: Source) -> bool:
@@ -161,6 +162,11 @@ def _table_class(table: Any) -> Any:
 
 def values_of(mapping: Any) -> tuple[Any, ...]:
     return tuple(_table_class(mapping).values(mapping))
+
+
+def members_of(table: Any) -> tuple[Any, ...]:
+    """What a set holds, or an instance of a subclass, whatever its own methods say."""
+    return tuple((set if is_a(table, set) else frozenset).__iter__(table))
 
 
 def existing_dict_part(capture: Capture, obj: Any, source: Source) -> DictValue:
@@ -199,21 +205,22 @@ def _existing_set(capture: Capture, obj: Any, source: Source) -> Value:
 
 def existing_members(capture: Capture, obj: Any, source: Source) -> SetValue:
     """The members of an existing set, or of an instance of a subclass, as a value."""
-    if not all(is_constant_object(k) or is_a(k, type) and not has_own_hash_method(type(k)) for k in obj):
-        capture.add_guard(source, native.C_LEN, len(obj))
-        where = CallSource(source, tuple)
-        keys = _existing_keys(capture, obj, source, list(obj), [IndexSource(where, i) for i in range(len(obj))])
+    members = members_of(obj)
+    if not all(is_constant_object(k) or is_a(k, type) and not has_own_hash_method(type(k)) for k in members):
+        capture.add_guard(source, native.C_LEN, len(members))
+        where = CallSource(source, tuple if type(obj) in (set, frozenset) else members_of)
+        keys = _existing_keys(capture, obj, source, [*members], [IndexSource(where, i) for i in range(len(members))])
         return SetValue(set(keys) if is_a(obj, set) else frozenset(keys), source, order=keys)
-    classes = any(is_a(k, type) for k in obj)
+    classes = any(is_a(k, type) for k in members)
     capture.add_guard(
         CallSource(source, frozenset),
         native.C_PY if classes else native.C_EQUALS,
         functools.partial(operator.eq, frozenset(obj)) if classes else frozenset(obj),
     )
     layout = native.set_layout(obj)
-    slots, taken, left, finger, members = layout
+    slots, taken, left, finger, ordered = layout
     items = native.set_of_layout(
-        set if is_a(obj, set) else frozenset, slots, taken, left, finger, members, (None,) * len(members)
+        set if is_a(obj, set) else frozenset, slots, taken, left, finger, ordered, (None,) * len(ordered)
     )
     return SetValue(items, source, (Layout(source, layout),))
 

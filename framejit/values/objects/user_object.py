@@ -15,6 +15,7 @@ from framejit.guards.sources import (
     DictSource,
     Source,
     TypeLookupSource,
+    UnaskedDictSource,
     const_source,
     key_source,
     static_lookup,
@@ -31,7 +32,7 @@ from framejit.values.containers.mapping import DictValue, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import instance_dict, is_a, module_of
+from framejit.values.inspection import hides_dict, instance_dict, is_a, module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
@@ -137,7 +138,9 @@ class ObjectValue(Value):
             return from_python(self.cls)
         frame.capture.effects.check_not_inherited(self.cls, name)
         if name == "__dict__" and (
-            self.cls.__dictoffset__ if self.obj is None else instance_dict(self.obj) is not None
+            self.cls.__dictoffset__ and not hides_dict(self.cls)
+            if self.obj is None
+            else instance_dict(self.obj) is not None
         ):
             return InstanceDictValue(self)
         static = static_lookup(self.cls, name, _ABSENT)
@@ -174,13 +177,29 @@ class ObjectValue(Value):
         own = instance_dict(self.obj)
         if own is None and type(self.obj).__dictoffset__:  # as of type variables, from 3.12 on
             raise Unsupported(f"attribute {name!r} of {self.describe()}, which doesn't show what attributes it has")
-        if own is None or self.source is None:
+        where = self.dict_source()
+        if own is None or where is None:
             return None
-        where = DictSource(self.source)
         if name in own:
             return LazyValue(own[name], key_source(where, name)).realize(frame)
         frame.capture.add_guard(where, native.C_NO_KEY, name)
         return None
+
+    def dict_source(self) -> DictSource | None:
+        if self.source is None:
+            return None
+        return (UnaskedDictSource if self._asks_program() else DictSource)(self.source)
+
+    def load_dict(self, cg: Codegen) -> None:
+        """Loads the dict of the attributes, without running code of the program."""
+        if self._asks_program():
+            cg.call_function(object.__getattribute__, self, ConstantValue("__dict__"))
+        else:
+            cg.load(self)
+            cg.em.load_attr("__dict__")
+
+    def _asks_program(self) -> bool:
+        return is_a(static_lookup(self.cls, "__getattribute__", None), types.FunctionType)
 
     # ---- writing ------------------------------------------------------------------------------
 
@@ -338,8 +357,7 @@ class ObjectValue(Value):
                 cg.call_function(object.__delattr__, self, ConstantValue(name))
             elif is_data_descriptor(static_lookup(self.cls, name, None), but=types.MemberDescriptorType):
                 cg.load(value)  # it was written to the dict, past the descriptor
-                cg.load(self)
-                em.load_attr("__dict__")
+                self.load_dict(cg)
                 em.load_object(name)
                 em.op("STORE_SUBSCR")
                 continue
@@ -509,7 +527,7 @@ class InstanceDictValue(Value):
 
     def __init__(self, owner: ObjectValue) -> None:
         self.owner = owner
-        self.source = None if owner.source is None else DictSource(owner.source)
+        self.source = owner.dict_source()
 
     def python_type(self) -> type:
         return dict
@@ -583,5 +601,4 @@ class InstanceDictValue(Value):
         owner.attrs[key] = value
 
     def reconstruct(self, cg: Codegen) -> None:
-        cg.load(self.owner)
-        cg.em.load_attr("__dict__")
+        self.owner.load_dict(cg)

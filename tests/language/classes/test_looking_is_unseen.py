@@ -11,7 +11,7 @@ import torch
 
 import framejit
 
-from support import Pair, check, check_state
+from support import ANY, Pair, check, check_state
 
 
 class Counting:
@@ -290,3 +290,164 @@ def test_what_the_program_put_in_the_place_of_a_function_is_not_called(name):
     with unittest.mock.patch(name) as mock:
         assert compiled(torch.ones(2)).tolist() == [5, 5]
     assert mock.mock_calls == []
+
+
+def test_what_a_proxy_keeps_is_read_past_its_getattribute():
+    def world():
+        asked = []
+
+        class Proxy:
+            def __init__(self, target):
+                object.__setattr__(self, "kept", target)
+
+            def __getattribute__(self, name):
+                asked.append(name)
+                if name in ("kept", "hidden"):
+                    return object.__getattribute__(self, name)
+                return getattr(object.__getattribute__(self, "kept"), name)
+
+            def __add__(self, other):
+                object.__setattr__(self, "hidden", other)
+                return object.__getattribute__(self, "kept") + other
+
+        proxies = [Proxy(torch.full((2,), n)) for n in (1.0, 2.0)]
+
+        def program(x, at):
+            proxy = proxies[at]
+            return proxy + x, proxy.shape, proxy.hidden, list(asked)
+
+        return program
+
+    pair = Pair(world)
+    for at in (0, 1, 0):
+        pair.call(torch.ones(2), at)
+    pair.expect(graphs=ANY, breaks=0)
+
+
+def test_a_counter_behind_a_getattribute():
+    def world():
+        asked = []
+
+        class Counter:
+            def __init__(self):
+                self.steps = 2
+
+            def __getattribute__(self, name):
+                asked.append(name)
+                return super().__getattribute__(name)
+
+        counter = Counter()
+
+        def program(x):
+            counter.steps = counter.steps + 1
+            return x * counter.steps
+
+        return program, lambda: list(asked)
+
+    check_state(world, *[(torch.ones(2),)] * 4, breaks=0)
+
+
+def test_an_argument_is_not_asked_for_its_class():
+    asked = []
+
+    class Watched:
+        value = None
+
+        def __getattribute__(self, name):
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    @framejit.optimize(backend="eager")
+    def program(x, held):
+        held.value = x + 1
+        return x * 2
+
+    watched = Watched()
+    for _ in range(2):
+        program(torch.ones(2), watched)
+    assert asked == []
+
+
+def test_a_class_that_says_itself_what_the_dict_is():
+    def program(x):
+        class Plain:
+            __dict__ = property(lambda self: {"value": "made inside"})
+
+        return x + 1, Plain().__dict__
+
+    def world():
+        class Other:
+            def __init__(self, value):
+                self.value = value
+
+            @property
+            def __dict__(self):
+                return {"value": "another"}
+
+            def __getattr__(self, name):
+                return name
+
+        others = [Other(torch.full((2,), n)) for n in (1.0, 2.0)]
+
+        def program(x, at):
+            other = others[at]
+            other.added = x
+            return other.value + x, other.missing, vars(other), other.added
+
+        return program
+
+    pair, inside = Pair(world), Pair(lambda: program)
+    for at in (0, 1, 0):
+        pair.call(torch.ones(2), at)
+        inside.call(torch.ones(2))
+
+
+class OwnSet(set):
+    asked: list[str] = []
+
+    def __iter__(self):
+        OwnSet.asked.append("iter")
+        return iter(["none of its own"])
+
+    def __len__(self):
+        OwnSet.asked.append("len")
+        return 9
+
+
+class OwnList(list):
+    def __iter__(self):
+        OwnSet.asked.append("iter")
+        return iter(["none of its own"])
+
+
+class OwnTuple(tuple):
+    def __len__(self):
+        OwnSet.asked.append("len")
+        return 9
+
+
+class OwnDict(dict):
+    def __len__(self):
+        OwnSet.asked.append("len")
+        return 9
+
+
+KEY = object()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: OwnSet(range(n)), lambda n: OwnSet([KEY, n]), lambda n: OwnList(range(n)),
+        lambda n: OwnTuple(range(n)), lambda n: OwnDict.fromkeys(range(n)), lambda n: OwnDict({KEY: n}),
+    ],
+)
+def test_what_containers_hold_is_not_what_their_methods_say(make):
+    def program(x, items):
+        return x + 1, type(items).__base__.__contains__(items, 1), type(items).__base__.__len__(items), bool(items)
+
+    OwnSet.asked.clear()
+    pair = Pair(lambda: program)
+    for n, captures in ((2, True), (2, False), (3, None), (2, None)):
+        pair.call(torch.ones(2), make(n), **({} if captures is None else {"captures": captures}))
+    assert pair.backend.graphs
