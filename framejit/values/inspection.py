@@ -73,9 +73,9 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
 
 
 def hides_dict(cls: type) -> bool:
-    """Whether a class says itself what `__dict__` is of its instances."""
+    """Whether a class of the program says itself what `__dict__` is of its instances: a SimpleNamespace has a member."""
     said = next((names["__dict__"] for names in map(_DICT.__get__, mro_of(cls)) if "__dict__" in names), None)
-    return said is not None and type(said) is not types.GetSetDescriptorType
+    return said is not None and type(said) not in (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 def dict_behind(proxy: Any) -> Any:

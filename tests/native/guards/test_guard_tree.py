@@ -320,11 +320,11 @@ def test_lengths():
 
     class Lying(list):
         def __len__(self):
-            return 3
+            return 2
 
     ordered = collections.OrderedDict(a=1, b=2, c=3)
     for value in (
-        [1, 2, 3], (1, 2, 3), {1: 1, 2: 2, 3: 3}, {1, 2, 3}, "abc", b"abc", Odd(), Lying(), ordered,
+        [1, 2, 3], (1, 2, 3), {1: 1, 2: 2, 3: 3}, {1, 2, 3}, "abc", b"abc", Odd(), Lying("abc"), ordered,
         collections.deque("abc"), range(3),
     ):
         assert passes(value, (C.C_LEN, 3)) and not passes(value, (C.C_LEN, 2)), value
