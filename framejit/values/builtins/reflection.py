@@ -169,7 +169,10 @@ def _callable(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Valu
 def _vars(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args:
         raise LooksAtFrame("vars() looks at the running frame")
-    return args[0].getattr(frame, "__dict__")
+    found = attribute_or_none(frame, args[0], "__dict__")
+    if found is None:
+        raise frame.raised(TypeError, "vars() argument must have __dict__ attribute")
+    return found
 
 
 @handles(hash)

@@ -326,6 +326,34 @@ def test_the_rest_of_a_frame_keeps_the_builtins_of_its_function():
     check_state(make, (X,), (X,), breaks=None)
 
 
+class Slotted:
+    __slots__ = ()
+
+
+class Raising:
+    def __init__(self, kind):
+        self.kind = kind
+
+    @property
+    def __dict__(self):
+        raise self.kind("none to be had")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: 5, lambda: (1,), object, Slotted, lambda: Raising(AttributeError), lambda: Raising(KeyError)],
+)
+def test_vars_of_what_has_no_attributes(make):
+    def fn(x):
+        y = x + 1
+        try:
+            return vars(make())
+        except Exception as e:
+            return y, type(e), str(e), e.__context__
+
+    check(fn, X, breaks=None)
+
+
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("text", ["caf\xe9", "plain", "\u20ac\U0001f600"])
 def test_ascii_escapes_what_the_repr_of_the_program_gives(own, text):
