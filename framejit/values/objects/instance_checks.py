@@ -102,8 +102,8 @@ def by_type(value: Value, target: Any) -> bool:
 
 
 def _refuse_other_class(value: Value) -> None:
-    if is_user_object(value) and value.claims_another_class():
-        raise Unsupported(f"isinstance() of {value.describe()}, which claims to be of another class")
+    if is_user_object(value) and (value.claims_another_class() or value.asks_program()):
+        raise Unsupported(f"isinstance() of {value.describe()}, which may claim to be of another class")
 
 
 def _refuse_user_checks(target: Any) -> None:

@@ -188,17 +188,18 @@ class ObjectValue(Value):
     def dict_source(self) -> DictSource | None:
         if self.source is None:
             return None
-        return (UnaskedDictSource if self._asks_program() else DictSource)(self.source)
+        return (UnaskedDictSource if self.asks_program() else DictSource)(self.source)
 
     def load_dict(self, cg: Codegen) -> None:
         """Loads the dict of the attributes, without running code of the program."""
-        if self._asks_program():
+        if self.asks_program():
             cg.call_function(object.__getattribute__, self, ConstantValue("__dict__"))
         else:
             cg.load(self)
             cg.em.load_attr("__dict__")
 
-    def _asks_program(self) -> bool:
+    def asks_program(self) -> bool:
+        """Whether the class has a `__getattribute__` of the program's, which is asked for any attribute."""
         return is_a(static_lookup(self.cls, "__getattribute__", None), types.FunctionType)
 
     # ---- writing ------------------------------------------------------------------------------

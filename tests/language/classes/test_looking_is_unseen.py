@@ -5,6 +5,7 @@ import functools
 import re
 import types
 import unittest.mock
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -322,6 +323,34 @@ def test_what_a_proxy_keeps_is_read_past_its_getattribute():
     for at in (0, 1, 0):
         pair.call(torch.ones(2), at)
     pair.expect(graphs=ANY, breaks=0)
+
+
+@pytest.mark.parametrize("kinds", [list, (int, dict), Mapping])
+def test_what_a_proxy_stands_for_is_an_instance(kinds):
+    def world():
+        class Proxy:
+            def __init__(self, target):
+                self.kept = target
+
+            def __getattribute__(self, name):
+                return getattr(object.__getattribute__(self, "kept"), name)
+
+        proxies = [Proxy(target) for target in (3, [4], {}, "text")]
+
+        def program(x, at):
+            matched = "none"
+            match proxies[at]:
+                case list():
+                    matched = "list"
+                case dict():
+                    matched = "dict"
+            return x + isinstance(proxies[at], kinds), matched, isinstance(proxies[at], Proxy)
+
+        return program
+
+    pair = Pair(world)
+    for at in (0, 1, 2, 3, 1):
+        pair.call(torch.ones(2), at)
 
 
 def test_a_counter_behind_a_getattribute():
