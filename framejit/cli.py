@@ -1,6 +1,6 @@
 """The command line: runs an unchanged script with every function of it considered for compilation.
 
-    framejit run script.py [args]         run it
+    framejit run script.py [args]         run it (--watch shows what the compiler does meanwhile)
     framejit run -m package.module        the same for a module
     framejit status script.py [args]      run it and show at the end what became of each function
     framejit explain script.py [args]     run it and report graphs, graph breaks, recompiles and functions left out
@@ -25,7 +25,7 @@ from framejit import script, warm
 from framejit.backends.fuse.cache.cache_command import add_cache_command, run_cache_command
 from framejit.backends.registry import resolve
 from framejit.config import config
-from framejit.errors import FramejitError
+from framejit.errors import FramejitError, MissingPackage
 from framejit.events.meter import meter
 from framejit.findings.at_exit import ReportAtExit, say
 from framejit.findings.explanation import Explanation
@@ -71,6 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
         elif "FRAMEJIT_COMPILE_AFTER" not in os.environ:
             config.compile_after = COMPILE_AFTER_S
         config.background |= options.background
+        if options.watch:
+            watch(options.target)
     config.min_graph_size = options.min_graph_size
     config.freeze |= options.freeze
     try:
@@ -125,6 +127,9 @@ def parser() -> argparse.ArgumentParser:
                     f"config.compile_after where FRAMEJIT_COMPILE_AFTER sets it, else {COMPILE_AFTER_S})"
                 )
             )
+            command.add_argument("--watch", action="store_true", help=(
+                "show on the terminal what the compiler does while the script runs (needs rich)"
+            ))
             command.add_argument("--background", action="store_true", help=(
                 "compile beside the script, whose calls run as plain Python meanwhile (see optimize(background=True))"
             ))
@@ -157,6 +162,22 @@ def _number(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of operations")
     return int(text)
+
+
+def watch(target: str) -> None:
+    """Show what the compiler does from now on, if there is a terminal to show it on."""
+    from framejit.watch.program import Watched, check_installed  # for those who watch
+    from framejit.watch.terminal import NoView, find_terminal
+
+    try:
+        terminal = find_terminal()
+        check_installed()
+    except NoView as e:
+        say(f"no view: {e}")
+    except MissingPackage as e:
+        sys.exit(f"framejit: {e}")
+    else:
+        Watched(terminal, target)
 
 
 def show_status() -> None:

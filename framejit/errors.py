@@ -12,6 +12,10 @@ class UnsupportedEnvironment(FramejitError, ImportError):
     """This interpreter, platform or torch is not one framejit works with."""
 
 
+class MissingPackage(FramejitError, ImportError):
+    """Something that was asked for needs a package that is not installed."""
+
+
 class InvalidOption(FramejitError, ValueError):
     """An option, setting or log name has a value framejit does not support."""
 

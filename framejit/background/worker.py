@@ -19,6 +19,7 @@ from typing import Final
 
 from framejit import _native
 from framejit.environment.intra_op_threads import go_without_threads
+from framejit.environment.open_files import keep_only
 from framejit.environment.signal_handlers import go_without_handlers
 
 NICENESS: Final = 10
@@ -146,10 +147,7 @@ def _without_files(pipe: int) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number > 2 and number != pipe:
-            with contextlib.suppress(OSError):  # of the listing itself
-                os.close(number)
+    keep_only(pipe)
 
 
 def _end_in_time(program: int | None, pipe: int, seconds: int) -> None:

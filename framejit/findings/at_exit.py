@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
+from framejit.environment.leaving import before_leaving
 from framejit.findings import rewrites, sarif, schema  # noqa: F401  a module that is first imported at exit can spoil the exit code of Ctrl-C
 from framejit.findings.explanation import Explanation
 from framejit.findings.sigterm import before_sigterm
@@ -17,9 +18,6 @@ FLOOR_S, SHARE = 1.0, 0.25
 """Looking for rewrites may take so many seconds, or this share of what the program itself took, imports included:
 `explain` is to cost at most twice the program's time plus compiling, and what listening and measuring cost comes
 first."""
-
-_LEAVING = ("_exit", "abort", "execv", "execve")
-"""Functions of `os` that end the program without its exit handlers."""
 
 TERMINATED = "the program was ended by SIGTERM, and a rewrite not looked for"
 
@@ -38,18 +36,8 @@ class ReportAtExit:
         self._explanation = Explanation()
         self._listening = self._explanation.listen()
         atexit.register(self.finish)
-        for name in _LEAVING:
-            setattr(os, name, self._before(getattr(os, name)))
+        before_leaving(self.finish)
         before_sigterm(self._terminated)
-
-    def _before(self, leave: Callable[..., Any]) -> Callable[..., NoReturn]:
-        def finish_and_leave(*args: Any) -> NoReturn:
-            self.finish()
-            leave(*args)
-            raise AssertionError("the process has ended")
-
-        finish_and_leave.__name__ = leave.__name__
-        return finish_and_leave
 
     def _terminated(self) -> None:
         """SIGTERM may come at any moment, in the middle of a capture too, and whoever sent it waits."""

@@ -19,6 +19,7 @@ from framejit.events.training import Training
 from framejit.findings import schema
 from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
+from framejit.findings.found import Found
 from framejit.findings.recompiles import Recompile, Recompiles
 
 WITHOUT_TENSORS = "FJ207"
@@ -81,7 +82,7 @@ class Explanation:
         """How long the program was listened to, compiling included."""
         self.rewrites_s = 0.0
         """How long rewrites were looked for."""
-        self._found: dict[Key, Finding] = {}
+        self._found = Found()
         self._recompiles = Recompiles()
         self._evidence: dict[Key, Evidence] = {}
         self._functions: dict[int, str] = {}
@@ -130,12 +131,8 @@ class Explanation:
         return next((graph.function for graph in self.graphs if graph.graph_id == graph_id), "")
 
     def _graph_break(self, event: Event) -> None:
-        finding = Finding.of(event)
-        known, call = self._found.setdefault(finding.key, finding), self._roots.get(event.thread)
-        if known is not finding:
-            known.count += 1
-            known.captures += 1
-        elif call is not None and event.fields.get("call_sites"):
+        finding, call = self._found.hear(event), self._roots.get(event.thread)
+        if finding is not None and call is not None and event.fields.get("call_sites"):
             self._evidence[finding.key] = Evidence.take(call, event.call_sites)
 
     def _selected(self, event: Event) -> None:
@@ -151,17 +148,14 @@ class Explanation:
     def take_costs(self) -> None:
         """Take over what was measured."""
         with self._lock:
-            for finding in self._found.values():
-                cost = meter.breaks.get((finding.file, finding.line, finding.column, finding.end_column))
-                if cost is not None:
-                    finding.count, finding.cost_us = max(cost.count, 1), cost.ns / 1000
+            self._found.take_costs()
 
     # ---- what was found -------------------------------------------------------------------------------
 
     @property
     def findings(self) -> list[Finding]:
         """The places at which graphs broke, the costliest first."""
-        return sorted(self._found.values(), key=lambda finding: -finding.cost_us)
+        return self._found.costliest_first()
 
     @property
     def recompiles(self) -> list[Recompile]:

@@ -42,7 +42,7 @@ def from_dict(data: dict[str, Any]) -> Explanation:
     explanation = Explanation()
     for item in data["findings"]:
         finding = Finding.from_dict(item)
-        explanation._found[finding.key] = finding
+        explanation._found.by_key[finding.key] = finding
     explanation._recompiles.restore([Recompile.from_dict(item) for item in data["recompiles"]])
     explanation.graphs = [Graph(g["id"], g["function"], g["operations"], g["code"]) for g in data["graphs"]]
     # reports of earlier versions have neither

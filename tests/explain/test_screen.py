@@ -22,7 +22,7 @@ def explained(*findings):
             "FJ106", file, i + 1, None, None, None, "f", "bool() of a tensor needs its data", "", "", [], "",
             cost_us=cost_us, led_from=led_from,
         )
-        explanation._found[finding.key] = finding
+        explanation._found.by_key[finding.key] = finding
     return explanation
 
 
