@@ -71,14 +71,14 @@ def main(arguments: list[str] | None = None) -> None:
         elif "FRAMEJIT_COMPILE_AFTER" not in os.environ:
             config.compile_after = COMPILE_AFTER_S
         config.background |= options.background
-        if options.watch:
-            watch(options.target)
     config.min_graph_size = options.min_graph_size
     config.freeze |= options.freeze
     try:
         at_end = show_status if options.command == "status" else None
         if options.command == "warm":
             at_end = warm.telling(options)
+        elif options.command == "run" and options.watch:
+            at_end = watch(options.target)
         script.run(options.target, options.arguments, as_module=options.module, policy=policy(options), at_end=at_end)
     except script.CannotRun as e:
         sys.exit(f"framejit: cannot run {options.target!r}: {e}")
@@ -164,8 +164,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def watch(target: str) -> None:
-    """Show what the compiler does from now on, if there is a terminal to show it on."""
+def watch(target: str) -> Callable[[], None] | None:
+    """Show what the compiler does from now on, if there is a terminal to show it on. Gives what is to be called when
+    the script is done."""
     from framejit.watch.program import Watched, check_installed  # for those who watch
     from framejit.watch.terminal import NoView, find_terminal
 
@@ -173,11 +174,11 @@ def watch(target: str) -> None:
         terminal = find_terminal()
         check_installed()
     except NoView as e:
-        say(f"no view: {e}")
+        say(f"--watch shows nothing: {e}")
+        return None
     except MissingPackage as e:
         sys.exit(f"framejit: {e}")
-    else:
-        Watched(terminal, target)
+    return Watched(terminal, target).tell_last
 
 
 def show_status() -> None:

@@ -31,13 +31,15 @@ class Progress:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._shown_on: TextIO | None = None
+        self.is_shown_elsewhere = False
+        """Whether people see what is being done without a line."""
 
     @contextmanager
     def doing(self, text: Callable[[], str]) -> Iterator[None]:
         """For the time of the block, `text()` is what is being done. Blocks may be nested: the line names all of
         them."""
         stream = sys.stderr
-        if not _is_terminal(stream):
+        if self.is_shown_elsewhere or not _is_terminal(stream):
             yield
             return
         task = _Task(text, stream, monotonic())
@@ -92,4 +94,5 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-doing = Progress().doing
+progress = Progress()
+doing = progress.doing

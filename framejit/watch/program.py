@@ -18,6 +18,7 @@ from typing import Final
 from framejit import _native
 from framejit.environment.leaving import before_leaving
 from framejit.errors import MissingPackage
+from framejit.progress import progress
 from framejit.watch.output import mark, new_sign
 from framejit.watch.reading import before_reading
 from framejit.watch.terminal import Terminal, copy_of
@@ -65,7 +66,7 @@ class Watched:
         theirs.close()
         for number in terminal.outputs:
             os.dup2(self._slave, number)
-        self._telling = Telling()
+        self._telling, progress.is_shown_elsewhere = Telling(), True
         self._last_told = b""
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_fork)
         atexit.register(self.end)
@@ -101,10 +102,16 @@ class Watched:
                 self._sending.release()
         return took
 
+    def tell_last(self) -> None:
+        """Tell once more, while what was compiled is still there, and then no more."""
+        if os.getpid() == self._process:
+            self._tell()
+            self._tell_no_more()
+
     def _tell_no_more(self) -> None:
         with self._lock:
             if self._is_shown:
-                self._is_shown = False
+                self._is_shown = progress.is_shown_elsewhere = False
                 self._telling.stop()
 
     # ---- forks ----------------------------------------------------------------------------------------
@@ -143,8 +150,7 @@ class Watched:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, or replaced by something else
                 stream.flush()
-        self._tell()
-        self._tell_no_more()
+        self.tell_last()
         self._ask(ENDS)
         for number in self._terminal.outputs:
             if _is_same_file(number, self._slave):

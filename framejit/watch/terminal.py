@@ -63,6 +63,7 @@ def copy_of(file: int) -> tuple[int, int]:
     master, slave = os.openpty()
     settings: list[Any] = termios.tcgetattr(file)
     settings[_OUTPUT] &= ~termios.OPOST
+    termios.tcsetattr(slave, termios.TCSANOW, settings)
     copy_size(file, master)
     return master, slave
 

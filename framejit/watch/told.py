@@ -39,11 +39,11 @@ class Telling:
             self._found.hear(event)
         elif event.kind == "capture_started":
             place = event.function, event.file, event.line
-            self._captures[event.frame_id] = place, monotonic(), "captured"
+            self._captures[event.frame_id] = place, monotonic(), "capturing"
         elif event.kind == "graph":
             known = self._captures.get(event.frame_id)
             if known is not None:
-                self._captures[event.frame_id] = known[0], known[1], "its graph compiled"
+                self._captures[event.frame_id] = known[0], known[1], "compiling its graph"
         elif event.kind == "frame_done":
             self._captures.pop(event.frame_id, None)
         elif event.kind == "background":
@@ -79,7 +79,7 @@ class Telling:
     def _compiles(self) -> list[tuple[str, str, str, float]]:
         now = monotonic()
         under_way = [*self._captures.copy().values()]
-        under_way += [(place, since, "compiled beside the program") for place, since in self._beside.copy().items()]
+        under_way += [(place, since, "compiling beside the script") for place, since in self._beside.copy().items()]
         return [
             (function, f"{os.path.basename(file)}:{line}", state, round(now - since, 1))
             for (function, file, line), since, state in under_way

@@ -1,6 +1,7 @@
 """The picture that a view shows, of rich's widgets. Whatever the script says is text in it, never markup."""
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ _MOST_COMPILES: Final = 3
 _FRAME: Final = 2
 """Lines of a panel's frame; a table has one more, for its headings."""
 _BAR: Final = 10
+_CONTROL: Final = re.compile(r"[^\n -~\xa0-\U0010ffff]")
+_CONTROL_BUT_COLOURS: Final = re.compile(r"(?!\x1b\[[0-9;]*m)[^ -~\xa0-\U0010ffff]")
 _LAST_ROWS: Final = 8
 
 
@@ -74,11 +77,11 @@ class View:
             Layout(self._by_cost(left * 2 // 5 - _FRAME - 1), name="breaks", ratio=2),
         ]
         layout.split_column(
-            Layout(Panel(self._summary(), title=Text(f"framejit run --watch {self._title}")), size=3),
+            Layout(Panel(self._summary(), title=_text(f"framejit run --watch {self._title}")), size=3),
             *middle,
             Layout(_panel("compiles in progress", self._compiles(compiles)), size=of_compiles),
             Layout(_panel("output", _output(last_lines(of_output - _FRAME))), size=of_output),
-            Layout(Text(HELP if self._has_keyboard else "Ctrl-C is the script's", style="dim"), size=1),
+            Layout(_text(HELP if self._has_keyboard else "Ctrl-C is the script's", style="dim"), size=1),
         )
         return layout
 
@@ -87,14 +90,14 @@ class View:
         if not self._told.get("graphs"):
             return None
         parts: list[RenderableType] = [
-            Panel(self._summary(), title=Text(f"framejit run --watch {self._title}")), self._functions(_LAST_ROWS)
+            Panel(self._summary(), title=_text(f"framejit run --watch {self._title}")), self._functions(_LAST_ROWS)
         ]
         return Group(*parts, *([self._by_cost(_LAST_ROWS, chosen=False)] if self._findings else []))
 
     def _summary(self) -> Text:
         told = self._told
         if not told:
-            return Text("the script begins")
+            return _text("the script begins")
         elapsed = max(told["elapsed"], 1)
         shares = [
             f"{min(told[name] / elapsed, 1):.0%} {words}"
@@ -102,31 +105,31 @@ class View:
                 ("graph_seconds", "in graphs"), ("break_seconds", "at breaks"), ("compile_seconds", "compiling")
             )
         ]
-        return Text(
-            f"{told['elapsed']} s: {', '.join(shares)}   {told['seen']} functions seen, {told['graphs']} graphs, "
-            f"breaks at {len(self._findings)} places",
+        return _text(
+            f"{told['elapsed']} s: {', '.join(shares)}   functions seen: {told['seen']}   graphs: {told['graphs']}   "
+            f"places of graph breaks: {len(self._findings)}",
             no_wrap=True, overflow="ellipsis",
         )
 
     def _functions(self, rows: int) -> Panel:
-        table = _table("function", "state", "graphs", "breaks", "hits", "in graphs", "", "compile s", "where")
+        table = _table("function", "state", "graphs", "breaks", "hits", "time in graphs", "", "compile s", "where")
         for function, state, graphs, breaks, hits, in_graphs, at_breaks, compiling, where in (
             self._told.get("functions", [])[: max(rows, 1)]
         ):
             total = (in_graphs or 0.0) + (at_breaks or 0.0)
             share = (in_graphs or 0.0) / total if total else None
             table.add_row(
-                Text(function), Text(state, style=_COLOURS.get(state, "")),
-                *(Text(str(number), justify="right") for number in (graphs, breaks, hits)),
-                Text("-" if share is None else f"{share:.0%} of {duration(total * 1e6)}", justify="right"),
+                _text(function), _text(state, style=_COLOURS.get(state, "")),
+                *(_text(str(number), justify="right") for number in (graphs, breaks, hits)),
+                _text("-" if share is None else f"{share:.0%} of {duration(total * 1e6)}", justify="right"),
                 "" if share is None else Bar(1, 0, share, width=_BAR, color="green"),
-                Text(f"{compiling:.2f}", justify="right"), Text(where),
+                _text(f"{compiling:.2f}", justify="right"), _text(where),
             )
         return _panel("functions", table)
 
     def _by_cost(self, rows: int, chosen: bool = True) -> Panel:
         if not self._findings:
-            return _panel("graph breaks by cost", Text("none so far", style="dim"))
+            return _panel("graph breaks by cost", _text("none so far", style="dim"))
         breaks, rows = self._breaks(), max(rows, 1)
         at = self._at(breaks)
         first = max(0, min(at - rows // 2, len(breaks) - rows)) if chosen else 0
@@ -134,8 +137,8 @@ class View:
         for number, finding in enumerate(breaks[first : first + rows], first):
             where = f"{finding.function}, {finding.file.rpartition('/')[2]}:{finding.line}"
             table.add_row(
-                Text(duration(finding.cost_us) if finding.cost_us else "-", justify="right"),
-                Text(str(finding.count), justify="right"), Text(finding.code), Text(where), Text(finding.reason),
+                _text(duration(finding.cost_us) if finding.cost_us else "-", justify="right"),
+                _text(str(finding.count), justify="right"), _text(finding.code), _text(where), _text(finding.reason),
                 style="reverse" if chosen and self._has_keyboard and number == at else "",
             )
         return _panel("graph breaks by cost", table)
@@ -143,21 +146,21 @@ class View:
     def _opened(self) -> Layout:
         breaks = self._breaks()
         at = self._at(breaks)
-        text = Text(str(breaks[at]), overflow="fold")
-        return Layout(Panel(text, title=Text(f"finding {at + 1} of {len(breaks)}")), name="finding")
+        text = _text(str(breaks[at]), overflow="fold")
+        return Layout(Panel(text, title=_text(f"finding {at + 1} of {len(breaks)}")), name="finding")
 
     def _compiles(self, compiles: list[tuple[str, str, str, float]]) -> RenderableType:
         if not compiles:
-            return Text("none", style="dim")
+            return _text("none", style="dim")
         more = len(self._told["compiles"]) - len(compiles)
-        lines = [Text(f"{name} ({where}): {state}, {seconds:.1f} s") for name, where, state, seconds in compiles]
+        lines = [_text(f"{name} ({where}): {state}, {seconds:.1f} s") for name, where, state, seconds in compiles]
         if more:
             lines[-1].append(f", and {more} more")
         return Group(*lines)
 
 
 def _panel(title: str, content: RenderableType) -> Panel:
-    return Panel(content, title=Text(title), title_align="left")
+    return Panel(content, title=_text(title), title_align="left")
 
 
 def _table(*headings: str) -> Table:
@@ -168,11 +171,12 @@ def _table(*headings: str) -> Table:
 
 
 def _output(lines: list[str]) -> Text:
-    text = Text("\n").join(Text.from_ansi(_printable(line)) for line in lines)
+    # colours stay
+    text = Text("\n").join(Text.from_ansi(_CONTROL_BUT_COLOURS.sub("", line)) for line in lines)
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
 
-def _printable(line: str) -> str:
-    """Without what would move the cursor, but colours."""
-    return "".join(character for character in line if character >= " " or character == "\x1b")
+def _text(text: object, style: str = "", **how: Any) -> Text:
+    """A text of the script's, without what would move the cursor."""
+    return Text(_CONTROL.sub("", str(text)), style, **how)
