@@ -198,12 +198,14 @@ def reset() -> None:
 
 def status() -> Status:
     """All functions that framejit has met in this process, and what became of each: `print(framejit.status())` shows a
-    table, `.functions` has the records."""
+    table, `.functions` has the records, and a notebook shows it with pictures of the graphs."""
     settle_background()
     records = ledger.records()
     measure_coverage(records)
     measure_payback(records)
-    return Status(tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained(), ledger.launched())
+    return Status(
+        tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained(), ledger.launched(), ledger.graphs()
+    )
 
 
 def set_logs(*names: str, stream: TextIO | None = None) -> None:

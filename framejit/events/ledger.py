@@ -3,11 +3,12 @@ forgotten later."""
 from __future__ import annotations
 
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 from framejit.events.event import Event
-from framejit.events.status_table import table
+from framejit.events.status_table import HEADINGS, NOTHING, below, row, table
 from framejit.events.training import Training
 
 Key = tuple[str, str, int]  # function, file, first line
@@ -141,6 +142,23 @@ class Launched:
         return f"{self.graph}{f' of {self.function}' if self.function else ''}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Captured:
+    """A graph that was captured."""
+
+    graph: str
+    function: str
+    """Whose graph it is."""
+    n_ops: int
+    _module: weakref.ref[Any] = field(repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """Its operations, as torch.fx prints them; empty when it is not in use any more."""
+        module = self._module()
+        return "" if module is None else str(module.graph)
+
+
 class Ledger:
     """Aggregates events into one record for each function."""
 
@@ -158,6 +176,7 @@ class Ledger:
         self._functions: dict[str, str] = {}
         """The function of each graph that was fused."""
         self._launched: dict[str, Launched] = {}
+        self._graphs: weakref.WeakKeyDictionary[Any, Captured] = weakref.WeakKeyDictionary()
 
     def note(self, event: Event) -> None:
         handler = getattr(self, f"_{event.kind}", None)
@@ -182,6 +201,7 @@ class Ledger:
             self._trained.clear()
             self._functions.clear()
             self._launched.clear()
+            self._graphs.clear()
 
     def reverted(self) -> tuple[Reverted, ...]:
         """The graphs that proved slower than eager, in the order in which that was found out."""
@@ -202,6 +222,11 @@ class Ledger:
         """The graphs that were to be launched at once, each with the last that was heard of it."""
         with self._lock:
             return tuple(self._launched.values())
+
+    def graphs(self) -> tuple[Captured, ...]:
+        """The graphs that were captured and are in use, in that order."""
+        with self._lock:
+            return tuple(self._graphs.values())
 
     def _record(self, fields: dict[str, Any]) -> FunctionRecord:
         key = (fields["function"], fields["file"], fields["line"])
@@ -232,6 +257,12 @@ class Ledger:
             known = Break(**{name: fields[name] for name in ("file", "line", "column", "reason", "code", "hint")})
             record.breaks[place] = known
         known.count += 1
+
+    def _graph(self, fields: dict[str, Any]) -> None:
+        record, module = self._open.get(fields["frame_id"]), fields.get("graph_module")
+        if record is not None and module is not None:
+            name = f"graph_{fields['graph_id']}"
+            self._graphs[module] = Captured(name, record.function, fields["n_ops"], weakref.ref(module))
 
     def _backend(self, fields: dict[str, Any]) -> None:
         record = self._open.get(fields["frame_id"])
@@ -307,10 +338,20 @@ class Status:
     again."""
     launched: tuple[Launched, ...] = ()
     """Graphs that were to be launched at once: those that are, and those that can't be, with the reason."""
+    graphs: tuple[Captured, ...] = ()
+    """The graphs that were captured in this process and are in use."""
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The records as plain data."""
         return [record.to_dict() for record in self.functions]
 
     def __str__(self) -> str:
-        return table(self.functions, self.reverted, self.unfused, self.trained, self.launched)
+        return table(self)
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook, with pictures of the graphs."""
+        from framejit.report.notebook import status_cell  # for those who have a notebook
+
+        graphs = [(f"{graph.graph} of {graph.function}", graph.n_ops, graph.text) for graph in self.graphs]
+        rows = list(map(row, self.functions)) or [[NOTHING]]
+        return status_cell(HEADINGS, rows, below(self), [graph for graph in graphs if graph[2]])

@@ -246,6 +246,12 @@ class Explanation:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """The report in a notebook, with pictures of the graphs."""
+        from framejit.report.notebook import explanation_cell  # for those who have a notebook
+
+        return explanation_cell(self)
+
     def _notes_in_words(self) -> list[str]:
         """Why findings have no rewrite, where that was not found out by trying."""
         notes = Counter(

@@ -7,5 +7,9 @@
     graph_drawing  graphs as pictures
     guard_tree     guards as a tree
     kernels        what backends told about their kernels
+    finding_card   a finding
     html           the page
+    notebook       an explanation or a status in a cell of a notebook, which brings its own colours
+
+Nothing here knows where what it shows comes from: `framejit/events` and `framejit/findings` hand it over.
 """

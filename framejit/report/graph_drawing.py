@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from framejit.report.element import Html, element
+from framejit.report.element import Html, element, join, plural
 
 LIMIT = 250
 """Graphs with more nodes than this are shown as text only."""
@@ -51,8 +51,20 @@ def _short(target: str) -> str:
 def drawing(text: str, label: str) -> Html | None:
     """The picture, or None where there is nothing to draw or too much."""
     nodes = parse(text)
-    if not nodes or len(nodes) > LIMIT:
-        return None
+    return _picture(nodes, label) if 0 < len(nodes) <= LIMIT else None
+
+
+def beginning(text: str, label: str, most: int) -> Html | None:
+    """A picture of the first nodes, and how many are left out; None where there is nothing to draw."""
+    nodes = parse(text)
+    left_out = len(nodes) - most
+    if not nodes or left_out <= 0:
+        return _picture(nodes, label) if nodes else None
+    note = f"The first {most} of {len(nodes)} nodes; {plural(left_out, 'node')} left out."
+    return join([_picture(nodes[:most], label), element("p", note, class_="soft")])
+
+
+def _picture(nodes: list[Node], label: str) -> Html:
     places, width, height = _layout(nodes)
     edges, boxes = [], []
     for node in nodes:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from framejit.events import Event
 from framejit.report.element import Html, element, join, plural
+from framejit.report.finding_card import finding_card
 from framejit.report.graph_drawing import drawing
 from framejit.report.guard_tree import tree
 from framejit.report.kernels import kernels
@@ -17,8 +17,8 @@ from framejit.report.timeline_picture import timeline
 from framejit.version import __version__
 
 if TYPE_CHECKING:
+    from framejit.events import Event
     from framejit.findings.explanation import Explanation, Graph
-    from framejit.findings.finding import Finding
     from framejit.findings.recompiles import Recompile
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -37,11 +37,11 @@ def page(explanation: Explanation) -> Html:
         ("findings", "Findings", _findings(explanation)),
         ("timeline", "Timeline", timeline(explanation.timeline)),
         ("source", "Source", sources(explanation.findings)),
-        ("recompiles", "Recompiles", _recompiles(explanation.recompiles)),
+        ("recompiles", "Recompiles", recompiles_part(explanation.recompiles)),
         ("graphs", "Graphs", _graphs(explanation.graphs)),
         ("guards", "Guards", _guards(explanation.events)),
         ("kernels", "Kernels", kernels(explanation.events)),
-        ("functions", "Functions", _functions(explanation)),
+        ("functions", "Functions", functions_part(explanation)),
     ]
     head = element(
         "head",
@@ -59,7 +59,7 @@ def page(explanation: Explanation) -> Html:
     body = element(
         "body",
         element("a", "to the findings", href="#findings", class_="skip"),
-        element("header", element("h1", "framejit report"), _summary(explanation), menu),
+        element("header", element("h1", "framejit report"), summary_part(explanation), menu),
         element(
             "main", [element("section", element("h2", title), content, id=name) for name, title, content in sections]
         ),
@@ -74,8 +74,8 @@ def page(explanation: Explanation) -> Html:
     return Html("<!doctype html>\n" + element("html", head, body, lang="en"))
 
 
-def _summary(explanation: Explanation) -> Html:
-
+def summary_part(explanation: Explanation) -> Html:
+    """What there is, in numbers."""
     counts = {
         "graphs": len(explanation.graphs),
         "operations": sum(graph.n_ops for graph in explanation.graphs),
@@ -95,47 +95,11 @@ def _summary(explanation: Explanation) -> Html:
 def _findings(explanation: Explanation) -> Html:
     if not explanation.findings:
         return element("p", "Nothing kept the compiler from doing its best.", class_="soft")
-    return element("div", [_finding(i, finding) for i, finding in enumerate(explanation.findings, 1)])
+    return element("div", [finding_card(i, finding) for i, finding in enumerate(explanation.findings, 1)])
 
 
-def _finding(number: int, finding: Finding) -> Html:
-    place = element("a", f"{finding.file}:{finding.line}", href=f"#source-{number}")
-    parts = [
-        element("h3", f"{number}. [{finding.code}] {finding.reason}"),
-        element("p", place, f", in {finding.function}; {finding.cost}"),
-        element("pre", finding.excerpt, tabindex=0) if finding.excerpt else None,
-        [element("p", sentence) for sentence in finding.provenance.split("; ") if sentence],
-        element("p", f"What helps: {finding.hint}") if finding.hint else None,
-        [element("p", f"called from {file}:{line}, in {name}", class_="soft") for file, line, name in finding.callers],
-    ]
-    if finding.rewrite:
-        checked = (
-            "it removes the break and gives the same result"
-            if finding.rewrite_checked
-            else f"not checked: {finding.rewrite_note}"
-        )
-        parts += [element("p", f"Rewrite ({checked}):"), element("pre", _diff(finding.rewrite), tabindex=0)]
-    elif finding.rewrite_note:
-        parts.append(element("p", f"Without a rewrite: {finding.rewrite_note}", class_="soft"))
-    if finding.next_break is not None:
-        after = finding.next_break
-        parts.append(
-            element(
-                "p", f"Then the next break is at line {after.line}, `{after.source}`: {after.reason} [{after.code}]"
-            )
-        )
-    return element("article", parts, id=f"finding-{number}", class_="finding", tabindex=-1)
-
-
-def _diff(text: str) -> list[Html | str]:
-    kinds = {"+": "add", "-": "del"}
-    return [
-        element("span", line, class_=kinds[line[0]]) if line[:1] in kinds else line
-        for line in text.splitlines(keepends=True)
-    ]
-
-
-def _recompiles(recompiles: list[Recompile]) -> Html:
+def recompiles_part(recompiles: list[Recompile]) -> Html:
+    """Which functions were compiled again, and why."""
     if not recompiles:
         return element("p", "No function was compiled again.", class_="soft")
     return element("div", [element("pre", str(recompile), class_="recompile", tabindex=0) for recompile in recompiles])
@@ -174,7 +138,8 @@ def _guards(events: list[Event]) -> Html:
     )
 
 
-def _functions(explanation: Explanation) -> Html:
+def functions_part(explanation: Explanation) -> Html:
+    """What became of each frame."""
     head = element(
         "thead",
         element(

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from framejit.events import Event
 from framejit.report.element import Html, element
+
+if TYPE_CHECKING:
+    from framejit.events import Event
 
 
 def kernels(events: Iterable[Event]) -> Html:

@@ -1,8 +1,12 @@
 """A picture of when frames were captured and their graphs compiled."""
 from __future__ import annotations
 
-from framejit.events.timeline import Span
+from typing import TYPE_CHECKING
+
 from framejit.report.element import Html, element
+
+if TYPE_CHECKING:
+    from framejit.events.timeline import Span
 
 WIDTH, ROW, LABEL = 1000, 22, 260
 

@@ -1,12 +1,17 @@
 """An explanation of a program with something in every section of the page."""
 from __future__ import annotations
 
+import pathlib
+import sys
+
 import pytest
 import torch
 
 import framejit
 from framejit.events import emit
 from framejit.findings.explanation import Explanation
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 HOSTILE = "</script><script>alert('1')</script>\"'&<b>"
 

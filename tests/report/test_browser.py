@@ -12,13 +12,18 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 pytestmark = [pytest.mark.skipif(BROWSER is None, reason="there is no Chromium"), pytest.mark.slow]
 
 
+NOTEBOOK = """<!doctype html><html><head><meta charset="utf-8"><title></title><style>
+body {{ background: {back}; color: {front}; }} pre {{ background: lime; color: lime; }} td {{ color: lime; }}
+</style></head><body><p id="other">a cell</p>{cell}</body></html>"""
+
+
 @pytest.fixture
 def browse(explained, tmp_path):
     """Opens the page, runs a script after its own, and returns what the script said: the title it gave the page."""
 
-    def run(script: str, *options: str, width: int = 1200, fragment: str = "") -> str:
+    def run(script: str, *options: str, width: int = 1200, fragment: str = "", text: str = "") -> str:
         path = tmp_path / "report.html"
-        path.write_text(page(explained).replace("</body>", f"<script>{script}</script></body>"))
+        path.write_text((text or page(explained)).replace("</body>", f"<script>{script}</script></body>"))
         command = [
             BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
             f"--user-data-dir={tmp_path}/profile",
@@ -82,3 +87,18 @@ def test_light_and_dark(browse):
     script = "document.title = getComputedStyle(document.body).backgroundColor"
     assert browse(script, "--blink-settings=preferredColorScheme=1") == "rgb(255, 255, 255)"
     assert browse(script, "--blink-settings=preferredColorScheme=0") == "rgb(13, 17, 23)"
+
+
+@pytest.mark.parametrize(("back", "front"), [("white", "rgb(0, 0, 0)"), ("black", "rgb(255, 255, 255)")])
+def test_a_notebook_s_colours_are_taken(browse, explained, back, front):
+    script = """
+        document.querySelectorAll("details").forEach((d) => { d.open = true; });
+        const cell = document.querySelector(".framejit");
+        const colours = [...cell.querySelectorAll("pre, td, h4")].map((e) => getComputedStyle(e).color);
+        colours.push(...[...cell.querySelectorAll("svg text")].map((e) => getComputedStyle(e).fill));
+        const boxes = [...cell.querySelectorAll("svg")].every((e) => e.getBoundingClientRect().height > 50);
+        const other = getComputedStyle(document.getElementById("other")).fontSize;
+        document.title = [...new Set(colours)].join("; ") + " " + boxes + " " + other;
+    """
+    text = NOTEBOOK.format(back=back, front=front, cell=explained._repr_html_())
+    assert browse(script, text=text) == f"{front} true 16px"

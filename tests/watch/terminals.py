@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 SIZE = (40, 130)
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_FOOT = "q: leave the view"
 _LEFT = "\x1b[?1049l"
 _LAST_PICTURE = re.compile(r"╭─+ framejit run --watch .*", re.S)
 
@@ -39,8 +40,9 @@ class OnTerminal:
 
     @property
     def screen(self) -> str:
-        """The picture that was drawn last."""
-        return _SEQUENCE.sub("", self.text.rpartition("\x1b[H")[2])
+        """The picture that was drawn last, as a whole."""
+        pictures = reversed(self.text.split("\x1b[H"))
+        return _SEQUENCE.sub("", next((picture for picture in pictures if _FOOT in picture), ""))
 
     @property
     def output(self) -> str:

@@ -1,6 +1,7 @@
 """A script under `framejit run --watch` on a terminal does what it does without: output, exit code, exceptions, what it
 reads; and the view goes when the script or the terminal does."""
 import os
+import re
 import signal
 import textwrap
 import time
@@ -13,7 +14,7 @@ from terminals import OnTerminal, watch
 pytestmark = pytest.mark.process
 
 SCRIPT = """
-import os, signal, sys, time
+import os, shutil, signal, sys, time
 import torch
 
 def step(x):
@@ -22,7 +23,7 @@ def step(x):
         print("large")
     return y + 1
 
-print("isatty", sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size().columns)
+print("isatty", sys.stdout.isatty(), sys.stderr.isatty(), shutil.get_terminal_size().columns)
 for i in range(8):
     step(torch.ones(4, 4) * i)
     print("out", i)
@@ -60,7 +61,7 @@ def test_output_and_exit_code_are_the_script_s(script, how, code):
     assert codes == (code, code)
     assert watched.output == plain.output
     assert "err 7 [bold]\r\n" in plain.output and "isatty True True 130" in plain.output
-    assert "framejit run --watch script.py" in watched.screen  # the last picture stays
+    assert "framejit run --watch script.py" in watched.text.rpartition("\x1b[?1049l")[2]  # the last picture stays
 
 
 READS = """
@@ -126,16 +127,15 @@ def endless(tmp_path):
 
 def test_the_view_shows_functions_and_breaks_and_keys_open_findings(endless):
     program = watch("on_and_on.py", folder=endless)
-    program.wait_for(lambda program: "compiled in parts" in program.screen and " ms  FJ1" in program.screen)
+    program.wait_for(lambda program: re.search(r"compiled in parts .* ms +\d+ +FJ101", program.screen, re.S))
     shown = program.screen
     assert "outer " in shown and "on_and_on.py:5" in shown and "outer, on_and_on.py:7" in shown
     assert ".tolist() of a tensor needs its data" in shown
     program.press("\r")
     program.wait_for(lambda program: "finding 1 of 1" in program.screen)
-    program.wait_for(lambda program: "outside graphs" in program.screen)
     shown = program.screen
     assert "return y / y.max().tolist()" in shown and "^^^^^^^^" in shown  # with the source, as explain prints it
-    assert "hint: " in shown and "[FJ101]" in shown
+    assert "hint: " in shown and "[FJ101]" in shown and "outside graphs" in shown
     program.press("\x1b")
     program.wait_for(lambda program: "finding 1 of 1" not in program.screen and "by cost" in program.screen)
     program.press("q")
@@ -216,10 +216,6 @@ for i in range(20):
         os._exit(0)
     os.wait()
 print("threads", __import__("threading").active_count())
-if os.fork() == 0:
-    time.sleep(0.5)
-    print("from one that stays", flush=True)
-    os._exit(0)
 """
 
 
@@ -229,10 +225,31 @@ def test_forks_and_compiling_beside_the_script(tmp_path, options):
     program = watch(*options, "forks.py", folder=tmp_path, FRAMEJIT_CACHE_DIR=str(tmp_path / "cache"))
     assert program.wait() == 0
     for n in (2, 3, 4):
-        assert f"in a child {n} {n + 2.0 * n}\r\n" in program.output, program.output
-    assert "from one that stays" in program.text
+        assert f"in a child {n} {n * (n + 2.0)}\r\n" in program.output, program.output
     if not options:
         assert "threads 1\r\n" in program.output
+
+
+STAYS = """
+import os, time
+if os.fork() == 0:
+    time.sleep(1)
+    print("from one that stays", flush=True)
+    os._exit(0)
+print("from the script")
+"""
+
+
+def test_what_a_child_writes_after_the_script(tmp_path):
+    """The script's process must not be the session's first, whose end hangs up the terminal."""
+    (tmp_path / "stays.py").write_text(STAYS)
+    program = OnTerminal(
+        "-c", "import subprocess, sys, time; "
+        "print(subprocess.call([sys.executable, '-m', 'framejit', 'run', '--watch', 'stays.py'])); time.sleep(3)",
+        folder=tmp_path,
+    )
+    assert program.wait() == 0
+    assert program.output == "from the script\r\n0\r\nfrom one that stays\r\n"
 
 
 def test_without_a_terminal_the_script_runs_and_one_sentence_says_so(script):
