@@ -353,5 +353,5 @@ class Status:
         from framejit.report.notebook import status_cell  # for those who have a notebook
 
         graphs = [(f"{graph.graph} of {graph.function}", graph.n_ops, graph.text) for graph in self.graphs]
-        rows = list(map(row, self.functions)) or [[NOTHING]]
+        rows = list(map(row, self.functions)) or [(NOTHING,)]
         return status_cell(HEADINGS, rows, below(self), [graph for graph in graphs if graph[2]])

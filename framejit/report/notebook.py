@@ -45,12 +45,13 @@ def explanation_cell(explanation: Explanation) -> Html:
     findings = [finding_card(i, finding, is_linked=False) for i, finding in enumerate(explanation.findings, 1)]
     graphs = [(f"graph {graph.graph_id} of {graph.function}", graph.n_ops, graph.code) for graph in explanation.graphs]
     recompiles = explanation.recompiles
+    frames = element("div", functions_part(explanation), class_="scroll")
     return _cell(
         summary_part(explanation),
         [element("h4", "Findings"), findings] if findings else None,
         _graphs(graphs),
         [element("h4", "Recompiles"), recompiles_part(recompiles)] if recompiles else None,
-        element("details", element("summary", "Functions"), element("div", functions_part(explanation), class_="scroll")),
+        element("details", element("summary", "Functions"), frames),
     )
 
 

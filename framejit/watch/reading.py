@@ -12,7 +12,7 @@ class _Raw(io.FileIO):
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__(0, "r", closefd=False)
-        self.name = "<stdin>"  # type: ignore[misc]  # as Python names it
+        self.name = "<stdin>"  # as Python names it
         self._act = act
 
     def fileno(self) -> int:
@@ -35,7 +35,8 @@ def before_reading(act: Callable[[], Any]) -> None:
     """
     plain = sys.stdin
     told = io.TextIOWrapper(
-        io.BufferedReader(_Raw(act)), encoding=plain.encoding, errors=plain.errors, line_buffering=plain.line_buffering
+        io.BufferedReader(_Raw(act)), encoding=plain.encoding, errors=plain.errors,
+        line_buffering=bool(plain.line_buffering),
     )
     told.mode = "r"  # type: ignore[misc]  # as Python's own has it
     sys.stdin = sys.__stdin__ = told  # type: ignore[misc]

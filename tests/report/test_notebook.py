@@ -1,4 +1,4 @@
-"""Explanations and statuses in a notebook: HTML that is whole, escaped, needs nothing else, and has the graphs drawn."""
+"""Explanations and statuses in a notebook: HTML that is whole and escaped, needs nothing else, and has graphs drawn."""
 import gc
 import operator
 
