@@ -29,6 +29,15 @@ def record(view, lines):
     return FONTS_FROM_ELSEWHERE.sub("", console.export_svg(title="framejit run --watch watched.py"))
 
 
+def anywhere(finding):
+    """The finding without the folder that this checkout happens to be in."""
+    def short(file):
+        return file.replace(str(HERE), "…")
+
+    callers = [(short(file), line, name) for file, line, name in finding["callers"]]
+    return {**finding, "file": short(finding["file"]), "callers": callers}
+
+
 def main(folder):
     config.compile_after, config.keep_captures = 0, False  # captured anew, whatever is on the disk
     telling, view, written = Telling(), View("watched.py", has_keyboard=True), io.StringIO()
@@ -36,13 +45,13 @@ def main(folder):
 
     def hear(event):
         if event.kind == "graph" and event.n_ops >= 12:
-            last.append(telling.now())
+            last.append((telling.now(), written.getvalue().splitlines()))
 
     events.subscribe(hear)
     with contextlib.redirect_stdout(written):
         script.run(str(HERE / "watched.py"), [])
-    view.take(last[0])
-    lines = written.getvalue().splitlines()
+    told, lines = last[0]
+    view.take({**told, "findings": [anywhere(finding) for finding in told["findings"]]})
     (folder / "watch.svg").write_text(record(view, lines))
     view.press(DOWN)
     view.press(OPEN)

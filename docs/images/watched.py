@@ -2,13 +2,14 @@
 import torch
 
 
-def clipped(x):
-    highest = x.mean().item()
-    return x.clamp(max=highest)
+def halved(x):
+    if x.abs().max().item() > 1e3:
+        print("large")
+    return x / 2
 
 
 def scores(x, weights):
-    x = clipped(x)
+    x = halved(x)
     return torch.softmax(x @ weights, -1)
 
 

@@ -24,6 +24,7 @@ class Telling:
         self._start = monotonic()
         self._found = Found()
         self._findings_told = 0
+        # by thread: one that was refused ends under another frame's number
         self._captures: dict[int, tuple[Place, float, str]] = {}
         self._beside: dict[Place, float] = {}
         meter.start()
@@ -39,13 +40,13 @@ class Telling:
             self._found.hear(event)
         elif event.kind == "capture_started":
             place = event.function, event.file, event.line
-            self._captures[event.frame_id] = place, monotonic(), "capturing"
+            self._captures[event.thread] = place, monotonic(), "capturing"
         elif event.kind == "graph":
-            known = self._captures.get(event.frame_id)
+            known = self._captures.get(event.thread)
             if known is not None:
-                self._captures[event.frame_id] = known[0], known[1], "compiling its graph"
+                self._captures[event.thread] = known[0], known[1], "compiling its graph"
         elif event.kind == "frame_done":
-            self._captures.pop(event.frame_id, None)
+            self._captures.pop(event.thread, None)
         elif event.kind == "background":
             place = event.function, event.file, event.line
             if event.state == "started":

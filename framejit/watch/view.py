@@ -133,7 +133,8 @@ class View:
         breaks, rows = self._breaks(), max(rows, 1)
         at = self._at(breaks)
         first = max(0, min(at - rows // 2, len(breaks) - rows)) if chosen else 0
-        table = _table("cost", "runs", "code", "where", "why")
+        table = _table("cost", "runs", "code", "where")
+        table.add_column("why", no_wrap=True, overflow="ellipsis", ratio=1)  # takes what the others leave
         for number, finding in enumerate(breaks[first : first + rows], first):
             where = f"{finding.function}, {finding.file.rpartition('/')[2]}:{finding.line}"
             table.add_row(
