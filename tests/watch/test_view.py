@@ -1,6 +1,7 @@
 """The parts of a view: pictures, keys, and the output that is kept meanwhile."""
 import io
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from framejit.watch.program import check_installed
 from framejit.watch.told import Telling
 from framejit.watch.view import View
 
+import forked
+
+ROOT = Path(__file__).parents[2]
 HOSTILE = "[bold red]not[/nothing] \x1b[2J\x1b]0;title\x07"
 
 
@@ -180,3 +184,14 @@ def test_without_rich(monkeypatch):
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(MissingPackage, match="pip install rich"):
         check_installed()
+
+
+def test_the_guide_s_pictures_are_recorded(tmp_path):
+    """By the command that the guide names; they show what they are shown for, and refer to nothing elsewhere."""
+    done = forked.run([ROOT / "docs" / "images" / "record_watch.py", tmp_path], timeout=120)
+    assert done.returncode == 0, done.stderr
+    view, finding = ((tmp_path / name).read_text() for name in ("watch.svg", "watch_finding.svg"))
+    for text in ("attention", "FJ102", "compiled", "output"):
+        assert text in view
+    assert "hint:" in finding and str(ROOT) not in finding
+    assert "@font-face" not in view and "<script" not in view
