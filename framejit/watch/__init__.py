@@ -2,6 +2,7 @@
 
     terminal  whether there is a terminal for a view, and the copy of it that the script writes to
     program   in the script's process: what is told of it, and when it wants its terminal back
+    channel   how that is told, and marks in the output that say when
     told      what is told: functions, compiles in progress, breaks by cost
     reading   standard input that says so before the script reads it
     viewer    the process that has the terminal: relays the script's output, draws, takes keys

@@ -8,7 +8,6 @@ import marshal
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
@@ -19,17 +18,12 @@ from framejit import _native
 from framejit.environment.leaving import before_leaving
 from framejit.errors import MissingPackage
 from framejit.progress import progress
+from framejit.watch.channel import ENDS, EVERY_S, READS, send
 from framejit.watch.output import mark, new_sign
 from framejit.watch.reading import before_reading
 from framejit.watch.terminal import Terminal, copy_of
 from framejit.watch.told import Telling
 
-LENGTH: Final = struct.Struct("I")
-"""Of what is told, before it."""
-READS, ENDS = b"r", b"e"
-"""Marks in the output: the script is about to read from the terminal; it ends."""
-EVERY_S: Final = 0.25
-"""Between two times that there is something to tell."""
 MOST_SHARE: Final = 0.02
 """The share of one processor that gathering what is told may take: where there are thousands of functions, it is told
 less often."""
@@ -94,7 +88,7 @@ class Watched:
         took = time.perf_counter() - start
         if told != self._last_told and self._sending.acquire(timeout=PATIENCE_S):
             try:
-                _send(self._channel, LENGTH.pack(len(told)) + told)
+                send(self._channel, told)
                 self._last_told = told
             except OSError:  # the view was left
                 self._tell_no_more()
@@ -164,12 +158,6 @@ class Watched:
         with contextlib.suppress(OSError):  # the view has gone with its terminal, or was stopped
             os.write(self._slave, mark(self._sign, meaning))
             self._channel.recv(1)
-
-
-def _send(channel: socket.socket, data: bytes) -> None:
-    """Without the signal that a program may die by."""
-    while data:
-        data = data[channel.send(data, socket.MSG_NOSIGNAL) :]
 
 
 def _is_same_file(number: int, other: int) -> bool:

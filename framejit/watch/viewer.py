@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import marshal
 import os
 import select
 import signal
@@ -16,9 +15,9 @@ from rich.console import Console
 from rich.live import Live
 
 from framejit.environment.open_files import keep_only
+from framejit.watch.channel import ENDS, EVERY_S, Heard
 from framejit.watch.keys import LEAVE, keys
 from framejit.watch.output import Marks, Output
-from framejit.watch.program import ENDS, EVERY_S, LENGTH
 from framejit.watch.terminal import Keyboard, Terminal, copy_size, in_foreground
 from framejit.watch.view import View
 
@@ -50,7 +49,7 @@ class Viewer:
         if not terminal.has_keyboard:
             os.dup2(nowhere, 0)
         os.close(nowhere)
-        self._marks, self._output, self._heard = Marks(sign), Output(), b""
+        self._marks, self._output, self._heard = Marks(sign), Output(), Heard()
         self._signals: list[int] = []
         self._poll = select.poll()
         for number in (master, self._channel.fileno(), self._wake):
@@ -118,7 +117,8 @@ class Viewer:
             data = b""
         if not data:
             self._show(self._marks.rest())
-            self._leave()
+            self._listen_to_the_last()
+            self._leave(with_picture=True)
             return False
         for text, mark in self._marks.read(data):
             self._show(text)
@@ -148,14 +148,9 @@ class Viewer:
                 pass
             self._leave(with_picture=True)
             return
-        self._heard += heard
-        while len(self._heard) >= LENGTH.size:
-            length, = LENGTH.unpack_from(self._heard)
-            end = LENGTH.size + length
-            if len(self._heard) < end:
-                break
-            self._view.take(marshal.loads(self._heard[LENGTH.size : end]))
-            self._heard, self._is_new = self._heard[end:], True
+        for told in self._heard.read(heard):
+            self._view.take(told)
+            self._is_new = True
 
     def _listen_to_the_last(self) -> None:
         """Take in what was told before a mark in the output."""
