@@ -95,8 +95,8 @@ class Viewer:
                 self._take_signals()
             elif number == self._master and not self._relay():
                 return False
-            elif number == self._channel.fileno():
-                self._listen()
+            elif number == self._channel.fileno() and not self._listen():
+                self._script_is_gone()
         if self._live is not None and self._is_new and monotonic() - self._drawn >= EVERY_S:
             self._draw()
         return True
@@ -137,27 +137,31 @@ class Viewer:
 
     # ---- what is told -----------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def _listen(self) -> bool:
+        """Take in what was told. Whether there is somebody to tell more."""
         try:
             heard = self._channel.recv(_AT_ONCE)
         except ConnectionError:
             heard = b""
-        if not heard:  # the script's process is gone, by a way on which it could not say so
+        if not heard:
             self._forget(self._channel.fileno())
-            while self._live is not None and self._can_read(self._master) and self._relay():
-                pass
-            self._leave(with_picture=True)
-            return
         for told in self._heard.read(heard):
             self._view.take(told)
             self._is_new = True
+        return bool(heard)
 
     def _listen_to_the_last(self) -> None:
-        """Take in what was told before a mark in the output."""
+        """Take in what was told before a mark in the output, or the output's end."""
         waiting = select.poll()
         waiting.register(self._channel, select.POLLIN)
-        while self._live is not None and waiting.poll(0):
-            self._listen()
+        while self._live is not None and waiting.poll(0) and self._listen():
+            pass
+
+    def _script_is_gone(self) -> None:
+        """The script's process has ended by a way on which it could not say so."""
+        while self._live is not None and self._can_read(self._master) and self._relay():
+            pass
+        self._leave(with_picture=True)
 
     def _can_read(self, file: int) -> bool:
         waiting = select.poll()

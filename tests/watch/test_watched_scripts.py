@@ -51,9 +51,7 @@ def script(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("how", "code"), [("end", 0), ("exit", 7), ("raise", 1), ("_exit", 3), ("killed", -signal.SIGKILL)]
-)
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("exit", 7), ("raise", 1), ("_exit", 3)])
 def test_output_and_exit_code_are_the_script_s(script, how, code):
     plain = OnTerminal("-m", "framejit", "run", "script.py", how, folder=script)
     watched = watch("script.py", how, folder=script)
@@ -61,8 +59,27 @@ def test_output_and_exit_code_are_the_script_s(script, how, code):
     assert codes == (code, code)
     assert watched.output == plain.output
     assert "err 7 [bold]\r\n" in plain.output and "isatty True True 130" in plain.output
-    if how != "killed":  # before there was anything to tell, perhaps
-        assert "framejit run --watch script.py" in watched.text.rpartition("\x1b[?1049l")[2]  # the last picture stays
+    assert "framejit run --watch script.py" in watched.text.rpartition("\x1b[?1049l")[2]  # the last picture stays
+
+
+def below_another(*arguments, folder):
+    """`python -m framejit arguments...`, not as the session's first process, whose end hangs up the terminal; its exit
+    code is written at the end."""
+    return OnTerminal(
+        "-c", "import subprocess, sys, time; "
+        "code = subprocess.call([sys.executable, '-m', 'framejit', *sys.argv[1:]]); time.sleep(3); print('code', code)",
+        *arguments, folder=folder,
+    )
+
+
+def test_output_of_a_script_that_is_killed(script):
+    plain = below_another("run", "script.py", "killed", folder=script)
+    watched = below_another("run", "--watch", "script.py", "killed", folder=script)
+    assert (plain.wait(), watched.wait()) == (0, 0)
+    assert plain.output.endswith("no line endcode -9\r\n")
+    # a last picture stands between, if there was time to tell anything
+    assert watched.text.rpartition("\x1b[?1049l")[2].startswith(plain.text.removesuffix("code -9\r\n"))
+    assert watched.text.endswith("code -9\r\n")
 
 
 READS = """
@@ -242,15 +259,10 @@ print("from the script")
 
 
 def test_what_a_child_writes_after_the_script(tmp_path):
-    """The script's process must not be the session's first, whose end hangs up the terminal."""
     (tmp_path / "stays.py").write_text(STAYS)
-    program = OnTerminal(
-        "-c", "import subprocess, sys, time; "
-        "print(subprocess.call([sys.executable, '-m', 'framejit', 'run', '--watch', 'stays.py'])); time.sleep(3)",
-        folder=tmp_path,
-    )
+    program = below_another("run", "--watch", "stays.py", folder=tmp_path)
     assert program.wait() == 0
-    assert program.output == "from the script\r\n0\r\nfrom one that stays\r\n"
+    assert program.output == "from the script\r\nfrom one that stays\r\ncode 0\r\n"
 
 
 def test_without_a_terminal_the_script_runs_and_one_sentence_says_so(script):
