@@ -140,3 +140,28 @@ def test_writes_into_results_whose_memory_lies_otherwise(operation):
     for shape in [(3, 4)] * 8 + [(5, 2)]:
         versions = [[result._version for result in fn(torch.rand(shape))] for fn in (operation, compiled)]
         assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("make", [torch.ones, torch.zeros, torch.empty, lambda n: torch.full((n,), 2.0), torch.arange])
+@pytest.mark.parametrize("view", [lambda t: t, lambda t: t[None], lambda t: t[1:], lambda t: t.detach()[:2]])
+def test_writes_into_what_is_made_beside_gradients(make, view):
+    """Torch's functions that make tensors detach what they made, and count from then on."""
+
+    def fn(x):
+        made = make(x.size(0))
+        view(made).sub_(1)
+        seen = view(made)
+        seen.mul_(2)
+        return seen._version, made._version, (x + 1) * 2, x.new_ones(3)[1:].add_(1)._version
+
+    def only_the_view(x):
+        made = view(make(x.size(0)))
+        made.sub_(1)
+        return made._version, x * 2
+
+    for function in (fn, only_the_view):
+        compiled = framejit.optimize(function)
+        for size in (3, 3, 4, 5):
+            expected, got = (each(torch.rand(size, requires_grad=True)) for each in (function, compiled))
+            numbers = [[each for each in found if isinstance(each, int)] for found in (expected, got)]
+            assert numbers[0] == numbers[1]

@@ -134,6 +134,7 @@ class Run:
         """Have the recorder see what a node does."""
         self.recorder.origin = Origin(line_of(node.meta.get("stack_trace")), self.checkpoint)
         self.recorder.autocast = _autocast_on()
+        self.recorder.call_starts = len(self.graph.nodes)
         with without_warnings() as texts:
             self.env[node] = self._value(node)
         if node.target is getattr and node.args[1] == "data":
@@ -379,6 +380,10 @@ class Recorder(TorchDispatchMode):
         """Where nodes are added: of the graph, or of the parts of a composite operation that is being carried out."""
         self.counted_apart: set[Value] = set()
         """What `x.data` gave: autograd does not count writes to it as ones to `x`."""
+        self.call_starts = 0
+        """How many nodes there were when the operation of the program's began that is being recorded."""
+        self._replaced: list[torch.Tensor] = []
+        """Fakes that others took the places of, kept so that their ids stay theirs."""
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
 
@@ -410,7 +415,26 @@ class Recorder(TorchDispatchMode):
                 return self._with_parts(func, args, kwargs, casts)
         if name == "aten::lift_fresh" and not hasattr(args[0], "fake_mode"):
             return self.lifted(args[0])
+        if name == "aten::detach" and (value := self._just_made()) is not None and value.fake is args[0]:
+            return self._renewed(value)
         return self.carry_out(func, args, kwargs)
+
+    def _just_made(self) -> Value | None:
+        """What the program's operation has just made of no other tensor, if that is all it has done."""
+        done = self.graph.nodes[self.call_starts:]
+        if len(done) != 1 or self._nodes is not self.graph.nodes or any(done[0].values()):
+            return None
+        result: Any = done[0].result
+        return result if isinstance(result, Value) else None
+
+    def _renewed(self, value: Value) -> torch.Tensor:
+        """Another fake for a value: torch's functions that make tensors detach them as a last step (`make_variable` in
+        torch/csrc/autograd/variable.h), and writes are counted from then on."""
+        fake: torch.Tensor = torch.ops.aten.detach.default(value.fake)
+        self._replaced.append(value.fake)
+        value.fake = fake
+        self._values[id(fake)] = value
+        return fake
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have an operation done to fakes, and write it down."""

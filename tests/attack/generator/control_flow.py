@@ -1,9 +1,13 @@
 """Branches, loops, and ways out of them."""
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from tests.attack.generator.builder import BOOL, INT, Builder, Kind, Var
+
+GROWS = r"(\.append|\.extend|\.insert| \+=|\[0:0\] =|\[len)"
+"""What makes a list longer, behind its name."""
 
 
 def body(b: Builder, most: int = 2) -> None:
@@ -73,11 +77,16 @@ def over_tensors(b: Builder) -> None:
     heads += [
         f"for {row} in {v.name}:" for v in b.all("list") + b.all("tuple") if v.kind.of and v.kind.of.name == "tensor"
     ]
-    with b.block(b.choice(*heads)):
+    head = b.choice(*heads)
+    over = head.removeprefix(f"for {row} in ").removesuffix(":")
+    with b.block(head):
+        start = len(b.lines)
         b.emit(f"{total.name} = {total.name} + {row}.sum()")
         if b.chance(0.3):
             b.emit(f"if {row}.sum() < -2: break")
         body(b, 1)
+        if over.isidentifier() and any(re.search(rf"\b{over}{GROWS}", line) for line in b.lines[start:]):
+            b.lines.insert(start, "    " * b.depth + f"if len({over}) > 20: break")  # or it would never end
     b.loops -= 1
 
 
