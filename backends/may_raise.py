@@ -6,6 +6,7 @@ or an integer division by zero show when real numbers arrive. Whatever is not kn
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -119,7 +120,18 @@ def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]
     if "dropout" in name:
         training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
         return training is not False
-    return not (name in QUIET or name in SUBSCRIPTS or name in DIVISIONS or name in CHECKED_ON_CPU or name in CHECKED)
+    if name in QUIET or name in SUBSCRIPTS or name in DIVISIONS or name in CHECKED_ON_CPU or name in CHECKED:
+        return False
+    return name in RANDOM or _is_seeded(name)
+
+
+@functools.cache
+def _is_seeded(name: str) -> bool:
+    """Whether torch says that an operation draws random numbers (`nondeterministic_seeded` in its
+    native_functions.yaml), or knows none of that name."""
+    forms = [form for each in (name, name + "_") if (form := getattr(torch.ops.aten, each, None)) is not None]
+    overloads = [getattr(form, overload) for form in forms for overload in form.overloads()]
+    return not forms or any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
 
 
 def operation_name(target: Target) -> str | None:

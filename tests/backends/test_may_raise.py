@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from framejit.backends import may_raise as known
-from framejit.backends.may_raise import draws_numbers, may_raise, may_warn
+from framejit.backends.may_raise import draws_numbers, may_raise, may_warn, operation_name
 
 X, INTS, MASK = torch.ones(3), torch.tensor([1, 2, 0]), torch.tensor([True, False, True])
 ATEN = torch.ops.aten
@@ -94,7 +94,23 @@ def test_random_numbers():
         F.scaled_dot_product_attention, (X, X, X), {}
     )
     assert not draws_numbers(torch.gather, (X, 0, INTS), {}) and not draws_numbers(operator.getitem, (X, INTS), {})
-    assert draws_numbers(lambda x: x, (X,), {})
+    assert draws_numbers(lambda x: x, (X,), {}) and draws_numbers(F.fractional_max_pool2d, (X, 2), {})
+    assert not draws_numbers("unflatten", (X, 0, (1, 3)), {}) and not draws_numbers(torch.linalg.qr, (X,), {})
+
+
+def test_what_is_said_to_draw_no_numbers_does_not():
+    """Operations that torch itself says to draw numbers; attention does so with dropout only."""
+    names = {name.removeprefix("aten::").split(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    seeded = {
+        name for name in names for form in [getattr(ATEN, name, None)]
+        if form is not None and any(
+            torch.Tag.nondeterministic_seeded in getattr(form, overload).tags for overload in form.overloads()
+        )
+    }
+    assert len(seeded) > 40
+    known = {name for name in seeded if operation_name(getattr(ATEN, name)) is not None}
+    quiet = {name for name in known if not draws_numbers(getattr(ATEN, name), (X,), {})}
+    assert quiet <= {"scaled_dot_product_attention"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import fx
 
 import framejit
 from framejit.capture.replacement import graph_failure
@@ -546,3 +547,22 @@ def test_random_numbers_are_seeded_by_the_program_alone_whatever_the_sizes(backe
                 f(torch.ones(3, dtype=torch.bool if size > 3 else torch.float32), torch.ones(size))
             after.append(torch.rand(()).item())
     assert after[:3] == after[3:]
+
+
+@pytest.mark.parametrize(("operation", "again"), [(torch.sin, False), (torch.bernoulli, True)])
+def test_a_trial_of_a_graph_leaves_the_numbers_that_other_threads_draw(operation, again):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    result = graph.call_function(operation, (x,))
+    graph.output((result,))
+    x.meta["val"] = result.meta["val"] = torch.rand(3)
+
+    def run(given):
+        thread = threading.Thread(target=lambda: drawn.append(torch.rand(2)))
+        thread.start()
+        thread.join()
+        return operation(given)
+
+    drawn = []
+    graph_failure.rehearse(fx.GraphModule({}, graph), run, [torch.rand(3)], [])
+    assert torch.equal(torch.rand(2), drawn[0]) == again

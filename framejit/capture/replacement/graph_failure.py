@@ -28,7 +28,7 @@ from framejit.bytecode.flattened import flattened
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
-from framejit.capture.replacement.graph_effects import Precautions, written_by
+from framejit.capture.replacement.graph_effects import Precautions, may_draw, written_by
 from framejit.capture.replacement.kept_inputs import Copied, copies_of, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
@@ -166,7 +166,9 @@ def rehearse(
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
     nests = any(node.target in NESTING for node in module.graph.nodes)
-    generators = [(generator, generator.get_state()) for generator in _generators(module.graph)]
+    # other threads may draw meanwhile, and are not to get the same numbers twice
+    drawn_from = _generators(module.graph) if may_draw(module.graph) else []
+    generators = [(generator, generator.get_state()) for generator in drawn_from]
     kept = Kept([], generators, nesting() if nests else None)
     caches = torch.is_autocast_cache_enabled()
     copies: dict[int, torch.UntypedStorage] = {}
