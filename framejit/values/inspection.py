@@ -73,7 +73,8 @@ def instance_dict(obj: Any) -> dict[str, Any] | None:
 
 
 def hides_dict(cls: type) -> bool:
-    """Whether a class of the program says itself what `__dict__` is of its instances: a SimpleNamespace has a member."""
+    """Whether a class of the program's says itself what `__dict__` is of its instances. A SimpleNamespace has a member
+    of that name, which is C's."""
     said = next((names["__dict__"] for names in map(_DICT.__get__, mro_of(cls)) if "__dict__" in names), None)
     return said is not None and type(said) not in (types.GetSetDescriptorType, types.MemberDescriptorType)
 
