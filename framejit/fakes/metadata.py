@@ -105,12 +105,14 @@ class Metadata:
                 fake.requires_grad_(True)
             return fake
         try:
-            tensor.is_leaf  # noqa: B018  # which making a fake asks for
+            has_history = not tensor.is_leaf
         except RuntimeError:
             raise Unsupported(
                 "a view that was made without gradients, and written since: torch refuses to look for its history",
                 "FJ140",
             ) from None
+        if tensor.is_inference() and (has_history or tensor._is_view()):
+            raise Unsupported("a tensor of autograd's whose data were set to those of an inference tensor", "FJ140")
         base = view_base(tensor)
         if base is not None and not (has_fakes(base) and _is_handled_by_torch(type(base))):
             raise Unsupported(f"a view of a {type(base).__name__} that no fake can stand for", "FJ140")

@@ -204,3 +204,31 @@ def test_a_backward_sees_the_memory_of_what_it_was_kept_of(backend, dynamic):
             for results in (expected, got):
                 sum(t.sum() for t in results if t.requires_grad).backward()
             torch.testing.assert_close(mine.grad, x.grad)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "make", [lambda x: x, lambda x: x * 1, lambda x: x.detach(), lambda x: x.view_as(x), lambda x: x[1:]]
+)
+def test_a_normal_tensor_whose_data_are_those_of_an_inference_tensor(make, grad):
+    def sets(y):
+        y.data = y * 2
+        return y * 0.5
+
+    def reads(y):
+        return y.sum() * 2
+
+    for program in (sets, reads):
+        for inside in (True, False):
+            seen = []
+            for function in (program, framejit.optimize(program)):
+                y = make(torch.arange(4.0).requires_grad_(grad))
+                for _ in range(3):
+                    with torch.inference_mode(inside or program is reads):
+                        if program is reads:
+                            y.data = y * 3
+                    with torch.inference_mode(inside):
+                        result = function(y)
+                    told = result.requires_grad, result.is_inference(), y.is_inference()
+                    seen.append((result.tolist(), y.tolist(), *told))
+            assert seen[:3] == seen[3:]
