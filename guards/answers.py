@@ -23,7 +23,10 @@ def still_unrelated(cls: type, target: type) -> Callable[[Any], bool]:
     """The check (of kind C_PY) that `issubclass` still says no of two classes, which it says as `unrelated`."""
 
     def says_no(issubclass: Callable[[type, type], bool]) -> bool:
-        return not issubclass(cls, target)
+        try:
+            return not issubclass(cls, target)
+        except TypeError:  # a protocol with attributes is asked about instances only
+            return True
 
     says_no.unrelated = cls, target  # type: ignore[attr-defined]
     return says_no
