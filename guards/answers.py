@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -25,8 +26,11 @@ def still_unrelated(cls: type, target: type) -> Callable[[Any], bool]:
     def says_no(issubclass: Callable[[type, type], bool]) -> bool:
         try:
             return not issubclass(cls, target)
-        except TypeError:  # a protocol with attributes is asked about instances only
-            return True
+        except TypeError:
+            if not getattr(target, "_is_protocol", False):
+                raise
+            # one with attributes answers for instances only, but what was registered with it is known
+            return not ABCMeta.__subclasscheck__(target, cls)  # type: ignore[arg-type]
 
     says_no.unrelated = cls, target  # type: ignore[attr-defined]
     return says_no

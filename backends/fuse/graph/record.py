@@ -421,10 +421,10 @@ class Recorder(TorchDispatchMode):
 
     def _just_made(self) -> Value | None:
         """What the program's operation has just made of no other tensor, if that is all it has done."""
-        done = self.graph.nodes[self.call_starts:]
-        if len(done) != 1 or self._nodes is not self.graph.nodes or any(done[0].values()):
+        nodes = self.graph.nodes
+        if len(nodes) != self.call_starts + 1 or self._nodes is not nodes or any(nodes[-1].values()):
             return None
-        result: Any = done[0].result
+        result: Any = nodes[-1].result
         return result if isinstance(result, Value) else None
 
     def _renewed(self, value: Value) -> torch.Tensor:

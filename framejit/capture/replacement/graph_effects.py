@@ -195,8 +195,8 @@ class GraphEffects:
 
 def may_draw(graph: fx.Graph) -> bool:
     """Whether operations of a graph may change the state of a random number generator."""
-    called = (node for node in graph.nodes if node.op in ("call_function", "call_method", "call_module"))
-    return any(not is_quiet(node.target) and draws_numbers(node.target, *_fakes(node)) for node in called)
+    called = (node for node in graph.nodes if node.op in ("call_function", "call_method"))
+    return any(draws_numbers(node.target, *_fakes(node)) for node in called)
 
 
 def _may_be_refused(node: fx.Node, devices: set[torch.device]) -> bool:

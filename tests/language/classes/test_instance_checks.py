@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
+import framejit
+
 from support import check, check_state
 
 
@@ -148,6 +150,24 @@ def test_abstract_classes_of_the_library():
 def test_protocols():
     for v in (Holder(True), 3):
         check(lambda x, v: x + (1 if isinstance(v, HasEven) else 2), torch.ones(1), v, graphs=None, breaks=None)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_registered_with_a_protocol_after_compiling(compiled):
+    @typing.runtime_checkable
+    class HasName(typing.Protocol):
+        name: str
+
+    class Nameless:
+        pass
+
+    def program(x, value):
+        return x + isinstance(value, HasName)
+
+    function = framejit.optimize(program) if compiled else program
+    answers = [function(torch.zeros(1), Nameless()).item() for _ in range(2)]
+    HasName.register(Nameless)
+    assert [*answers, *(function(torch.zeros(1), Nameless()).item() for _ in range(2))] == [0, 0, 1, 1]
 
 
 def test_match_asks_the_metaclass():

@@ -206,6 +206,7 @@ def test_a_backward_sees_the_memory_of_what_it_was_kept_of(backend, dynamic):
             torch.testing.assert_close(mine.grad, x.grad)
 
 
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")  # as of a defect
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize(
     "make", [lambda x: x, lambda x: x * 1, lambda x: x.detach(), lambda x: x.view_as(x), lambda x: x[1:]]
