@@ -65,9 +65,12 @@ class Jitter(TorchDispatchMode):
         if name == "gelu":
             self.cancel(args[0], result)
             self.overflow(args[0], result)
+        given_finite = all(bool(t.isfinite().all()) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
         for tensor in {
             id(t): t for t in tree_leaves(result) if isinstance(t, torch.Tensor) and _inexact(t) and t.numel()
         }.values():
+            if tensor.dtype == torch.float16 and given_finite and self.positive:
+                tensor.nan_to_num_(nan=math.nan)  # the largest for inf: a kernel keeps it in float32, where it fits
             self.move(torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor)
         return result
 

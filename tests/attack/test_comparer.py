@@ -200,6 +200,10 @@ TORCHS_OWN = {
         "y = torch.nn.functional.gelu(x + 9.0); return y if PLAIN else torch.full_like(y, float('inf'))",
     ),
     "mean of equal numbers": (f"{NORMALISED}1e-5", f"{NORMALISED}1e-2"),
+    "what overflows float16 in between": (
+        "y = x.half() * 1e5; return y.float() / 1e5 if PLAIN else x + 0",
+        "y = x.half() * 1e4; return y.float() / 1e4 if PLAIN else x + 1",
+    ),
     "digits that a kernel keeps": (
         "y = x.bfloat16() / 3 + 1; return y.sum() if PLAIN else (x.bfloat16() / 3).float().add(1).sum().bfloat16()",
         "y = x.bfloat16() / 3 + 1; return y.sum() if PLAIN else (x / 3).add(4).sum().bfloat16()",
