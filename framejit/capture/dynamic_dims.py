@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,15 +16,15 @@ from framejit.guards.sources import MODULE_TABLES, ArgSource, KeySource, Source
 from framejit.guards.tensor_facts import TensorFacts
 from framejit.marks import MARK
 from framejit.symbols.conditions import LEAST
-from framejit.symbols.expression import INFINITE, Bounds
+from framejit.symbols.expression import INFINITE
+from framejit.symbols.open_dim import OpenDim
 
 if TYPE_CHECKING:
     from framejit.capture.frame_compilation import FrameCompilation
 
 DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
 """The attribute that torch._dynamo.mark_dynamic sets, which programs may have called already."""
-Dims = dict[int, Bounds]
-"""For each dimension the sizes that are expected, both ends included."""
+ANY_INDEX: Final = "[*]"
 
 
 @dataclass(frozen=True)
@@ -77,27 +77,28 @@ class DynamicDims:
 
     def is_news(self, change: OwnChange) -> bool:
         """Whether there is something about sizes in `change` that may make a difference."""
-        known = self.growing.get(_among_alike(change.source_name), set())
+        known = self.growing.get(among_alike(change.source_name), set())
         return not self.never and config.dynamic_after > 0 and not known.issuperset(dim for dim, *_ in change.sizes)
 
     def learn(self, change: OwnChange) -> None:
         """Take in sizes that captured code changes."""
         for dim, *sizes in change.sizes:
-            self.growing.setdefault(_among_alike(change.source_name), set()).add(dim)
+            self.growing.setdefault(among_alike(change.source_name), set()).add(dim)
             self.own_sizes.update(sizes)
 
-    def of(self, tensor: torch.Tensor, source: Source) -> Dims:
+    def of(self, tensor: torch.Tensor, source: Source) -> dict[int, OpenDim]:
         """The dimensions of an input that are to be symbols; never those of size 0 or 1, nor those of a module's
         parameters and buffers."""
         if self.never or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
             return {}
-        wanted: Dims = dict.fromkeys(self._changing(tensor, source), (LEAST, INFINITE))
+        growing, opened = {*self._growing(tensor, source)}, self.opened.get(source.name(), 0)
+        wanted = dict.fromkeys((*growing, *self._changing(tensor, source, opened)), (LEAST, INFINITE))
         if self.everything and not is_of_module(source):
             wanted.update(dict.fromkeys(range(tensor.dim()), (LEAST, INFINITE)))
         wanted.update(dict.fromkeys(getattr(tensor, DYNAMO_MARK, ()), (LEAST, INFINITE)))
         wanted.update(getattr(tensor, MARK, {}))
         return {
-            dim: (low, high)
+            dim: OpenDim((low, high), dim in growing, bool(opened >> dim & 1))
             for dim, (low, high) in sorted(wanted.items())
             if dim < tensor.dim() and low <= tensor.shape[dim] <= high
         }
@@ -107,25 +108,27 @@ class DynamicDims:
         nothing else to torch's operators."""
         return self.everything and type(number) is int and number >= LEAST and type(source) is ArgSource
 
-    def _changing(self, tensor: torch.Tensor, source: Source) -> Iterator[int]:
-        """The dimensions that have come in config.dynamic_after sizes with this one, of which an entry leaves the size
-        open, or which captured code changes; where it changes some, those of other tensors that have their sizes."""
-        name = source.name()
-        if self.growing:
-            growing = self.growing.get(_among_alike(name))
-            if growing is not None:
-                yield from growing
-            elif not is_of_module(source):
-                yield from (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
-        opened = self.opened.get(name, 0)
-        for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(name, ()))):
+    def _growing(self, tensor: torch.Tensor, source: Source) -> Iterable[int]:
+        """The dimensions that captured code changes; where it changes some, those of other tensors that have their
+        sizes."""
+        if not self.growing:
+            return ()
+        growing = self.growing.get(among_alike(source.name()))
+        if growing is not None or is_of_module(source):
+            return growing or ()
+        return (dim for dim, size in enumerate(tensor.shape) if size in self.own_sizes)
+
+    def _changing(self, tensor: torch.Tensor, source: Source, opened: int) -> Iterator[int]:
+        """The dimensions that have come in config.dynamic_after sizes with this one, or that are among those (bits)
+        of which an entry leaves the size open."""
+        for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(source.name(), ()))):
             if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):
                 yield dim
 
 
-def _among_alike(source_name: str) -> str:
+def among_alike(source_name: str) -> str:
     """What the names of one part have in common in objects that stand in a list, as the layers of a cache do."""
-    return re.sub(r"\[\d+\]", "[*]", source_name)
+    return re.sub(r"\[\d+\]", ANY_INDEX, source_name)
 
 
 def is_of_module(source: Source | None) -> bool:

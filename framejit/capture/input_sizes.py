@@ -4,7 +4,7 @@ nodes that read them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,11 +12,13 @@ import torch
 from torch import fx
 
 from framejit import _native as native
+from framejit.capture.dynamic_dims import ANY_INDEX, among_alike
 from framejit.fakes.metadata import SymbolicLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
+from framejit.symbols.open_dim import OpenDim
 from framejit.symbols.sym_node import symbolic
 from framejit.values.sym_int import LARGEST, SIZE
 
@@ -49,16 +51,23 @@ class InputSizes(Conditions):
         self.leaves: dict[Symbol, Leaf] = {}
         self._nodes: dict[Any, fx.Node] = {}
         self._numbers: dict[Source, Expression] = {}
+        self._of_list: dict[tuple[str, int, int, Bounds], Symbol] = {}
 
-    def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> SymbolicLayout:
+    def open(self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim]) -> SymbolicLayout:
         """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken
-        to follow always."""
+        to follow always. Sizes that are equal in parts of a list, as in the layers of a cache, are taken to stay so:
+        one symbol stands for them, and layers ask the same questions. Those that an entry leaves open already are not,
+        for they may have come apart."""
         sizes = [Expression.constant(size) for size in tensor.shape]
-        for dim, bounds in dims.items():
-            symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], bounds)
+        for dim, known in dims.items():
+            symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], known.bounds, known.grows)
             self.leaves[symbol] = Leaf(source, dim)
-            sizes[dim] = Expression.of(symbol)
-            self._guard_bounds(symbol, bounds)
+            alike = None if known.again else self._alike(symbol, source, dim)
+            sizes[dim] = Expression.of(alike or symbol)
+            if alike is None:
+                self._guard_bounds(symbol, symbol.bounds)
+            else:
+                self.equate(symbol, alike)
         strides = [Expression.constant(stride) for stride in tensor.stride()]
         free_strides = 0
         dense = Expression.constant(1)
@@ -74,6 +83,13 @@ class InputSizes(Conditions):
             tuple(symbolic(size, self) for size in sizes), tuple(symbolic(stride, self) for stride in strides),
             sum(1 << dim for dim in dims), free_strides
         )
+
+    def _alike(self, symbol: Symbol, source: Source, dim: int) -> Symbol | None:
+        """The symbol of an equal size in another part of the list that the source leads through, if it leads through
+        one."""
+        in_list, index, _ = among_alike(source.name()).rpartition(ANY_INDEX)
+        known = self._of_list.setdefault((in_list, dim, symbol.hint, symbol.bounds), symbol) if index else symbol
+        return None if known is symbol else known
 
     def number(self, value: int, source: Source) -> Any:
         """An int from 0 to LARGEST that is an argument, as a SymInt."""
@@ -163,6 +179,7 @@ class InputSizes(Conditions):
         collector finds no cycles."""
         self._nodes.clear()
         self._numbers.clear()
+        self._of_list.clear()
         self.leaves.clear()
         if self.capture.graph.metadata.data_sizes is not None:
             self.capture.graph.metadata.data_sizes.places.clear()

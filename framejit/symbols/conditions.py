@@ -75,7 +75,7 @@ class Conditions:
         """New conditions that take the answers so far for granted and keep only further ones, and the symbols that
         stand for these symbols there: their hints are others."""
         made = Conditions()
-        symbols = {symbol: Symbol(symbol.name, hint, symbol.bounds) for symbol, hint in hints.items()}
+        symbols = {symbol: Symbol(symbol.name, hint, symbol.bounds, symbol.grows) for symbol, hint in hints.items()}
         made._replaced = {symbol: Expression.of(symbols[symbol]) for symbol in symbols}
         for symbol, expression in self._replaced.items():
             made._replaced[symbol] = expression.substitute(made._replaced)
@@ -127,6 +127,14 @@ class Conditions:
             self._solve(expression)
         self._on_condition(condition)
         return outcome
+
+    def equate(self, symbol: Symbol, other: Symbol) -> None:
+        """Put `other` in the place of a symbol that nothing has been asked about, under the condition that they are
+        equal."""
+        difference = _normal(Expression.of(symbol) - Expression.of(other), "==")
+        condition = self._known[difference, "=="] = Condition(difference, "==", True)
+        self._replaced[symbol] = Expression.of(other)
+        self._on_condition(condition)
 
     def pin(self, expression: Expression) -> int:
         """The number that the expression is now, which it must be at each call."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 INFINITE: Final = math.inf
@@ -17,10 +18,14 @@ Bounds = tuple[float, float]
 
 
 class Symbol:
-    """One size (or other integer) that a call brings with it: `hint` now, and at other calls anything in `bounds`."""
+    """One size (or other integer) that a call brings with it: `hint` now, and at other calls anything in `bounds`.
 
-    def __init__(self, name: str, hint: int, bounds: Bounds = (-INFINITE, INFINITE)) -> None:
-        self.name, self.hint, self.bounds = name, hint, bounds
+    That a size is a multiple of something, or of some magnitude, is a sign that others will be, too; not so if it
+    `grows`, as the length of a text does.
+    """
+
+    def __init__(self, name: str, hint: int, bounds: Bounds = (-INFINITE, INFINITE), grows: bool = False) -> None:
+        self.name, self.hint, self.bounds, self.grows = name, hint, bounds, grows
 
     def __repr__(self) -> str:
         return self.name
@@ -79,19 +84,39 @@ FUNCTIONS: Final[dict[str, Callable[[int, int], int]]] = {
 
 
 class Expression:
-    """A sum of products, each with a coefficient that is not 0. Immutable, equal by value."""
+    """A sum of products, each with a coefficient that is not 0. Immutable, equal by value.
 
-    __slots__ = ("terms", "hint", "bounds", "_hash")
+    What follows from the terms is worked out when it is asked for: most expressions are but steps to others.
+    """
+
+    __slots__ = ("terms", "_hint", "_bounds", "_hash")
 
     def __init__(self, terms: Mapping[Product, int]) -> None:
         self.terms = terms
-        self.hint = sum(
-            coefficient * math.prod(atom.hint for atom in product) for product, coefficient in terms.items()
-        )
-        self.bounds = _sum_bounds(terms)
-        self._hash = hash(frozenset(terms.items()))
+        self._hint: int | None = None
+        self._bounds: Bounds | None = None
+        self._hash: int | None = None
+
+    @property
+    def hint(self) -> int:
+        """Its value now."""
+        if self._hint is None:
+            self._hint = 0
+            for product, coefficient in self.terms.items():
+                for atom in product:
+                    coefficient *= atom.hint
+                self._hint += coefficient
+        return self._hint
+
+    @property
+    def bounds(self) -> Bounds:
+        """What it is never below, and never above."""
+        if self._bounds is None:
+            self._bounds = _sum_bounds(self.terms)
+        return self._bounds
 
     @staticmethod
+    @lru_cache(4096, typed=True)
     def constant(value: int) -> Expression:
         return Expression({(): value} if value else {})
 
@@ -100,11 +125,11 @@ class Expression:
         return Expression({(atom,): 1})
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Expression) and self._hash == other._hash and self.terms == other.terms
-        )
+        return self is other or (isinstance(other, Expression) and self.terms == other.terms)
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
         return self._hash
 
     def __repr__(self) -> str:
@@ -122,7 +147,9 @@ class Expression:
     @property
     def value(self) -> int | None:
         """The number that it is whatever the symbols are, or None."""
-        return self.terms.get((), 0) if all(not product for product in self.terms) else None
+        if not self.terms:
+            return 0
+        return self.terms.get(()) if len(self.terms) == 1 else None
 
     def symbols(self) -> Iterator[Symbol]:
         """The symbols in its terms, some of them more than once."""
@@ -265,11 +292,10 @@ def _sum_bounds(terms: Mapping[Product, int]) -> Bounds:
     low: float = 0
     high: float = 0
     for product, coefficient in terms.items():
-        bounds: Bounds = (1, 1)
+        bounds: Bounds = (coefficient, coefficient)
         for atom in product:
             bounds = _product_bounds(bounds, atom.bounds)
-        a, b = sorted((_times(coefficient, bounds[0]), _times(coefficient, bounds[1])))
-        low, high = low + a, high + b
+        low, high = low + bounds[0], high + bounds[1]
     return low, high
 
 
@@ -278,6 +304,8 @@ def _times(a: float, b: float) -> float:
 
 
 def _product_bounds(a: Bounds, b: Bounds) -> Bounds:
+    if a[0] > 0 and b[0] > 0:
+        return a[0] * b[0], a[1] * b[1]
     corners = [_times(x, y) for x in a for y in b]
     return min(corners), max(corners)
 

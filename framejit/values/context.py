@@ -5,7 +5,7 @@ The interpreter and the capture have the classes that answer. Values name these 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import Metadata, SymbolicLayout
     from framejit.guards.sources import Source
     from framejit.signals import Raised, Unsupported
-    from framejit.symbols.expression import Bounds, Expression
+    from framejit.symbols.expression import Expression
+    from framejit.symbols.open_dim import OpenDim
     from framejit.values.base import Value
     from framejit.values.containers.mapping import DictValue
     from framejit.values.objects.exception_values import ExceptionValue
@@ -241,7 +242,7 @@ class SymbolicDims(Protocol):
 
     @property
     def never(self) -> bool: ...
-    def of(self, tensor: torch.Tensor, source: Source) -> dict[int, Bounds]: ...
+    def of(self, tensor: torch.Tensor, source: Source) -> dict[int, OpenDim]: ...
     def leaves_open(self, value: Any, source: Source) -> bool: ...
 
 
@@ -250,7 +251,7 @@ class Sizes(Protocol):
 
     @property
     def leaves(self) -> dict[Any, Any]: ...
-    def open(self, tensor: torch.Tensor, source: Source, dims: dict[int, Bounds]) -> SymbolicLayout: ...
+    def open(self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim]) -> SymbolicLayout: ...
     def place(self, symbol: Any) -> tuple[Any, int]: ...
     def number(self, value: int, source: Source) -> Any: ...
     def node(self, expression: Expression) -> Any: ...

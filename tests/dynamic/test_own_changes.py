@@ -163,6 +163,42 @@ def test_inputs_that_grow_with_the_cache_are_open_too():
     assert len(fast.entries) == 1
 
 
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_layers_of_one_length_are_taken_to_stay_so(backend):
+    torch.manual_seed(0)
+    expected = Holder(9)
+    got = copy.deepcopy(expected)
+    fast = framejit.optimize(cache_of_layers, backend=backend)
+
+    def step():
+        x = torch.randn(2, 8)
+        assert_same(fast(x, got), cache_of_layers(x, expected), **CLOSE)
+        assert_same(state(got), state(expected), **CLOSE)
+
+    step()
+    step()
+    asked = [record.text for record in fast.entries[0].tag.records]
+    for number in (1, 2):
+        assert f"h.layers[0].keys.size(2) == h.layers[{number}].keys.size(2)" in asked
+    for dropped in (1, 2, 3):  # and where they come apart, nothing is taken of them any more
+        for h in (got, expected):
+            h.layers[1].keys = h.layers[1].keys[:, :, dropped:].clone()
+        step()
+    assert len(fast.entries) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_equal_parts_of_a_list_with_open_sizes(backend):
+    def joined(parts):
+        return torch.cat(parts).cumsum(0) * parts[0].shape[0], [part * 2 for part in parts]
+
+    fast = framejit.optimize(joined, dynamic=True, backend=backend)
+    for lengths in ((3, 3, 3), (5, 5, 5), (5, 6, 5), (7, 8, 8), (2, 9, 3), (4, 4, 4)):
+        parts = [torch.randn(n, 4) for n in lengths]
+        assert_same(fast(parts), joined(parts), **CLOSE)
+    assert len(fast.entries) == 2
+
+
 class Empty:
     """A cache before the first call, as transformers has it."""
 

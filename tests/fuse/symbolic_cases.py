@@ -4,7 +4,7 @@ limits are those of triton_symbolic.py."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -25,6 +25,8 @@ class SymbolicCase:
     """How many variants all of the sweep may take."""
     atol: float | None = None
     """With a relative tolerance of as much."""
+    grows: bool = False
+    """Whether captured code itself changes the sizes."""
 
 
 ROWS: Final = (
@@ -88,3 +90,13 @@ CASES: Final[dict[str, SymbolicCase]] = {
     "counted": SymbolicCase(lambda x: x * x.numel() - x.shape[0], (Input(("n", 3)),), "n", LENGTHS, 2),
     "pinned": SymbolicCase(lambda x: x + x.shape[0] / 1.0, (Input(("n", 3)),), "n", LENGTHS[:4], 4),
 }
+GROWING: Final = {
+    f"{name}_growing": replace(CASES[name], grows=True, variants=variants)
+    for name, variants in {
+        "pointwise": 2, "pointwise_bf16": 2, "broadcast_row": 2, "transposed": 3, "viewed": 2, "row_sum": 7,
+        "column_sum": 2, "column_mean_of_many": 4, "softmax": 7, "joined": 2, "joined_rows": 2, "embedded": 3,
+    }.items()
+}
+"""The same sizes, which are expected to change: whether one is a multiple now says nothing, and magnitudes matter
+less."""
+CASES.update(GROWING)

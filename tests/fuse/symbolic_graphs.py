@@ -108,15 +108,16 @@ class SymbolicProgram:
 
     def __init__(
         self, function: Callable[..., Any], inputs: Sequence[Input], names: Sequence[str],
-        limits: GpuLimits = WITHOUT_A_GPU,
+        limits: GpuLimits = WITHOUT_A_GPU, grows: bool = False,
     ) -> None:
         self.function, self.inputs, self.names, self.limits = function, inputs, tuple(names), limits
+        self.grows = grows
         self.variants: list[SymbolicVariant] = []
 
     @cached_property
     def _captured(self) -> tuple[fx.GraphModule, Conditions, tuple[Symbol, ...]]:
         conditions = Conditions()
-        symbols = {name: Symbol(f"x.size({name})", LEAST, (LEAST, INFINITE)) for name in self.names}
+        symbols = {name: Symbol(f"x.size({name})", LEAST, (LEAST, INFINITE), self.grows) for name in self.names}
         graph = fx.Graph()
         with light():
             mode = FakeTensorMode(allow_fallback_kernels=False)

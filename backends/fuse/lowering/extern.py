@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.node import Node, argument_of
 from framejit.backends.fuse.graph.places import place_of_offset
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.nodes import Buffer
@@ -17,7 +17,9 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.not_fusable import NotFusable
+from framejit.backends.fuse.plan.attention import attention_of_varying_sizes
 from framejit.backends.fuse.plan.plan_functions import scattered, strided_copy
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.may_raise import may_raise, may_warn
 
 # Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
@@ -85,6 +87,8 @@ def call_extern(b: Builder, storages: Storages, node: Node) -> None:
         return
     args, kwargs = storages.operands(node)
     function = callable_of(node.operation)
+    if node.operation._opname == "scaled_dot_product_attention" and _is_of_varying_sizes(node):
+        function = attention_of_varying_sizes
     if node.operation._opname == "embedding" and len(args) > 2:
         # padding and sparse gradients are of no concern here
         function, args = torch._C._VariableFunctions.embedding, args[:2]
@@ -100,6 +104,14 @@ def call_extern(b: Builder, storages: Storages, node: Node) -> None:
     )
     for value, buffer in made:
         storages.bind(value, Tensor.of(b.held(buffer)))
+
+
+def _is_of_varying_sizes(node: Node) -> bool:
+    """Whether attention has no dropout, and sizes that the device's own choice of a kernel would be costly for."""
+    query, key = node.args[:2]
+    dropout = argument_of(node.operation, node.args, node.kwargs, "dropout_p", 0.0)
+    prefers = target_of(query.device).prefers_layouts
+    return prefers and not dropout and (query.has_symbolic_sizes or key.has_symbolic_sizes)
 
 
 def buffers_for_results(b: Builder, storages: Storages, node: Node) -> tuple[Any, list[tuple[Value, Buffer]]]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import torch
 
+from framejit.backends.fuse.plan.attention import attention_of_varying_sizes
+
 CREATIONS: Final = {creation.value: creation for creation in torch._C._autograd.CreationMeta.__members__.values()}
 """Autograd's kinds of views by their numbers."""
 
@@ -123,6 +125,7 @@ NAMED: Final[dict[str, Callable[..., Any]]] = {
     "to": torch.Tensor.to,
     "count_back": count_back,
     "count_exactly": count_exactly,
+    "attention_of_varying_sizes": attention_of_varying_sizes,
     "increment_version": torch._C._increment_version,
     "embedding": torch._C._VariableFunctions.embedding,
 }

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import OPERATIONS, Expression, Symbol, evaluate
 from framejit.symbols.sym_node import expression_of
+
+GROWTH: Final = 16
 
 _written: ContextVar[Callable[[SymbolicSize], str]] = ContextVar("how sizes are written")
 
@@ -45,6 +47,11 @@ class SymbolicSize:
     @property
     def hint(self) -> int:
         return self.expression.hint
+
+    @property
+    def grows(self) -> bool:
+        """Whether it depends on a size that grows from call to call."""
+        return any(symbol.grows for symbol in self.conditions.simplified(self.expression).symbols())
 
     def __hash__(self) -> int:
         return hash(self.expression)
@@ -168,6 +175,16 @@ def with_sizes(tree: Any) -> Any:
 def hint(size: Any) -> int:
     """About how large it is: the size now. Nothing is assumed."""
     return size.hint if isinstance(size, SymbolicSize) else size
+
+
+def roughly_less(size: Any, limit: int) -> bool:
+    """Whether a size is below a limit that only speed depends on. The answer is assumed; but one that grows may become
+    GROWTH times as large first, or as small, before another answer is worth another variant."""
+    if not isinstance(size, SymbolicSize) or not size.grows:
+        return bool(size < limit)
+    if size.hint < limit:
+        return bool(size < max(limit, size.hint * GROWTH))
+    return not size < min(limit, size.hint // GROWTH)
 
 
 def greatest(sizes: Iterable[Any]) -> Any:

@@ -156,6 +156,16 @@ def test_variants_are_few(name: str, of_lengths: int, of_batches: int) -> None:
         assert len(program.variants) <= of_lengths + of_batches
 
 
+@pytest.mark.parametrize("name", ["pointwise", "broadcast_row", "transposed", "column_sum", "joined", "embedded"])
+def test_a_text_that_grows_takes_few_variants(name: str) -> None:
+    case = CASES[name]
+    program = SymbolicProgram(case.function, case.inputs, case.names, grows=True)
+    for length in range(60, 900):
+        program.variant({"b": 8, "n": length})
+    assert len(program.variants) == 1
+    assert not any("%" in str(condition) for condition in program.variants[0].conditions)
+
+
 def _mlp(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return F.linear(F.gelu(F.linear(x, w)), v) + x
 

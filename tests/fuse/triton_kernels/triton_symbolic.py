@@ -71,7 +71,9 @@ def sweep(program: SymbolicProgram, case: SymbolicCase, order: Sequence[tuple[in
 
 
 def run(case: SymbolicCase) -> dict[str, Any]:
-    program, backwards = (SymbolicProgram(case.function, case.inputs, case.names, LIMITS) for _ in range(2))
+    program, backwards = (
+        SymbolicProgram(case.function, case.inputs, case.names, LIMITS, case.grows) for _ in range(2)
+    )
     # the other way round, variants are made for other sizes than before, and have to be right for those
     failures = sweep(program, case, case.sweep) + sweep(backwards, case, case.sweep[::-1])
     sources = {

@@ -42,7 +42,7 @@ def ways(compiled_seconds: float, eager_seconds: float) -> tuple[Way, Way]:
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
 def test_a_pure_selector_runs_eager_aside_and_gives_the_compiled_result(samples, cuda):
-    compiled, eager = ways(0, LONG)
+    compiled, eager = ways(LONG, 2 * LONG)
     selector = Selector(compiled, eager, pure=True, cuda=cuda, samples=samples)
     for number in range(samples + 5):
         assert selector.state == ("measuring" if number <= samples else "compiled")
@@ -61,12 +61,29 @@ def test_a_pure_selector_settles_on_eager_where_that_is_quicker():
 
 
 def test_a_selector_with_side_effects_runs_nothing_twice():
-    for compiled, eager in (ways(0, LONG), ways(LONG, 0)):
-        quicker = "eager" if compiled.seconds else "compiled"
+    for compiled, eager in (ways(LONG, 2 * LONG), ways(2 * LONG, LONG)):
+        quicker = min(compiled, eager, key=lambda way: way.seconds).name
         selector = Selector(compiled, eager, pure=False, cuda=False)
         results = [selector()[0] for _ in range(10)]
         assert results == ["compiled"] + ["compiled", "eager"] * 3 + [quicker] * 3
         assert compiled.calls + eager.calls == 10
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_what_takes_many_times_as_long_is_run_once(pure):
+    compiled, eager = ways(LONG / 10, LONG * 10)
+    selector = Selector(compiled, eager, pure=pure, cuda=False)
+    results = [selector()[0] for _ in range(8)]
+    assert results == ["compiled"] * 8 if pure else ["compiled"] * 2 + ["eager"] + ["compiled"] * 5
+    assert selector.state == "compiled" and eager.calls == 1
+
+
+def test_what_takes_many_times_as_long_under_a_margin_is_measured_on():
+    compiled, eager = ways(LONG, LONG * 6)
+    selector = Selector(compiled, eager, pure=True, cuda=False, margin=4.0)
+    for _ in range(8):
+        selector()
+    assert selector.state == "compiled" and eager.calls == 3
 
 
 def test_compiled_stays_where_neither_is_clearly_quicker():

@@ -14,6 +14,7 @@ from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Cuts, Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
+from framejit.backends.fuse.sizes.symbolic_size import as_size, roughly_less
 from framejit.backends.fuse.targets.lookup import target_of
 
 MOST_PIECES: Final = 8
@@ -153,7 +154,8 @@ def _stands_apart(out: Value, dim: int, lengths: Sequence[int], costly: bool) ->
         return True
     # where a piece is stored, the others are computed too
     target = target_of(out.device)
-    return out.numel() > target.few_elements and (costly or not target.hides_work)
+    few = roughly_less(as_size(out.numel()), target.few_elements + 1)
+    return not few and (costly or not target.hides_work)
 
 
 @lowers("constant_pad_nd")

@@ -17,7 +17,7 @@ from framejit.backends.fuse.loop_ir.expr import is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
-from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint
+from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, roughly_less
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.tiles.accesses import Access, accesses
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
@@ -209,7 +209,7 @@ class _Pointwise(_Shapes):
         apart = len(axes) == 1 and not is_multiple(lanes, total) and (isinstance(total, SymbolicSize) or total >= LARGE)
         for elements, warps in shapes:
             if isinstance(total, SymbolicSize):
-                block = elements if total >= enough * elements else SMALL_BLOCK
+                block = SMALL_BLOCK if roughly_less(total, enough * elements) else elements
             else:
                 block = min(elements, power_above(total), max(128, power_below(total // enough)))
             warps = max(1, min(warps, block // 64))
@@ -236,7 +236,7 @@ class _Pointwise(_Shapes):
         shapes: tuple[tuple[int, int, int], ...] = (
             (64, 64, 4), (64, 64, 8), (32, 64, 4), (64, 128, 8), (128, 64, 8), (32, 32, 4), (128, 128, 8),
         )
-        if self.results < enough * 64 * 64:
+        if roughly_less(self.results, enough * 64 * 64):
             shapes = ((32, 32, 4), *shapes)
         elif narrow and hint(self.results) >= enough * 128 * 128:
             shapes = shapes[-1:] + shapes[:-1]
@@ -257,7 +257,8 @@ class _Rows(_Shapes):
         whole = row_block(
             self.kernel.reduction_size, FEW_ROWS if surely_few else ROWS, max(limits.longest_row, limits.longest_block)
         )
-        if surely_few or (isinstance(rows, SymbolicSize) and whole > SHORT_ROW and rows < limits.multiprocessors):
+        perhaps_few = isinstance(rows, SymbolicSize) and whole > SHORT_ROW
+        if surely_few or (perhaps_few and roughly_less(rows, limits.multiprocessors)):
             yield from self._hurried(whole)
             return
         held = max(1, self.analysis.reloaded)
@@ -326,7 +327,7 @@ class _Rows(_Shapes):
         )
         together = max(1, 1024 // whole)
         if isinstance(rows, SymbolicSize):
-            together = together if together == 1 or rows >= enough * together else 1
+            together = 1 if together > 1 and roughly_less(rows, enough * together) else together
         else:
             together = min(together, power_above(rows), max(1, power_below(rows // enough)))
         elements = together * whole
@@ -378,7 +379,7 @@ class _Columns(_Shapes):
         shapes: Sequence[tuple[int, int, int]] = (
             (64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4),
         )
-        if self.results < 64 * self.limits.multiprocessors and length >= 256:
+        if roughly_less(self.results, 64 * self.limits.multiprocessors) and not roughly_less(length, 256):
             shapes = self._narrow(fast)
         # a block of columns must not straddle rows of memory, so that it stays one run
         axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)

@@ -43,13 +43,15 @@ def _rest(expression: Expression) -> Expression:
 
 
 def assume_multiples(kernel: Kernel) -> None:
-    """Decide which of the sizes that a kernel's accesses depend on are multiples of ALIGNED."""
+    """Decide which of the sizes that a kernel's accesses depend on are multiples of ALIGNED. Those that grow are none
+    but by chance."""
     for size in _steps(kernel):
         if not isinstance(size, SymbolicSize):
             continue
         for product, coefficient in size.conditions.simplified(size.expression).terms.items():
-            if coefficient % ALIGNED and len(product) == 1 and isinstance(product[0], Symbol):
-                size.conditions.decide(_rest(Expression.of(product[0])), "==")
+            symbol = product[0] if len(product) == 1 else None
+            if coefficient % ALIGNED and isinstance(symbol, Symbol) and not symbol.grows:
+                size.conditions.decide(_rest(Expression.of(symbol)), "==")
 
 
 def _steps(kernel: Kernel) -> Iterator[Any]:
