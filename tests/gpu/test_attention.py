@@ -31,7 +31,9 @@ def fresh() -> Iterator[None]:
 def never_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans run, whatever is quicker."""
     make = backend._selector
-    monkeypatch.setattr(backend, "_selector", lambda run, gm, *rest: make(run, SimpleNamespace(forward=run, meta=gm.meta), *rest))
+    monkeypatch.setattr(
+        backend, "_selector", lambda run, gm, *rest: make(run, SimpleNamespace(forward=run, meta=gm.meta), *rest)
+    )
 
 
 def called(f: Callable[[], Any]) -> set[str]:
