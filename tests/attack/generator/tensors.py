@@ -80,7 +80,8 @@ def reduction(b: Builder) -> None:
     elif name == "argmax":
         b.let(f"{x.name}.argmax({dim}, keepdim={keep})", replace(kind, dtype="i"))
     elif name == "median":
-        b.let(f"{x.name}.median(dim={dim}, keepdim={keep})[0]", kind)
+        # of memory that repeats, torch's own sorts what lies behind it
+        b.let(f"{x.name}.contiguous().median(dim={dim}, keepdim={keep})[0]", kind)
     elif name in ("sum", "mean", "prod") and b.chance(0.3):
         b.let(f"{x.name}.{name}()", replace(kind, shape=()))
     else:
