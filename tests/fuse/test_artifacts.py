@@ -75,8 +75,7 @@ def test_the_summary_counts_and_describes(folder):
 
 def test_the_summary_is_completed_when_both_ways_were_measured(folder):
     f = framejit.optimize(fused, backend="fuse")
-    for _ in range(3):
-        f(torch.randn(8), torch.randn(8))
+    f(torch.randn(8), torch.randn(8))
     (graph,) = folder.iterdir()
     assert summary(graph)["state"] == "measuring"
     assert summary(graph)["eager_us"] is None

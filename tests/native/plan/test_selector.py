@@ -42,7 +42,8 @@ def ways(compiled_seconds: float, eager_seconds: float) -> tuple[Way, Way]:
 @pytest.mark.parametrize("cuda", [False, True])
 @pytest.mark.parametrize("samples", [1, 3])
 def test_a_pure_selector_runs_eager_aside_and_gives_the_compiled_result(samples, cuda):
-    compiled, eager = ways(LONG, 2 * LONG)
+    # one sample may be all: apart by more than a busy machine adds to a sleep, and less than what ends the measuring
+    compiled, eager = ways(5 * LONG, 12 * LONG)
     selector = Selector(compiled, eager, pure=True, cuda=cuda, samples=samples)
     for number in range(samples + 5):
         assert selector.state == ("measuring" if number <= samples else "compiled")
