@@ -55,7 +55,9 @@ static int read_function_part(MemoBuilder *b, PyFunctionObject *fn, PyObject *na
         : is_name(name, "__code__") ? &fn->func_code
         : is_name(name, "__closure__") ? &fn->func_closure
         : is_name(name, "__defaults__") ? &fn->func_defaults
-        : is_name(name, "__kwdefaults__") ? &fn->func_kwdefaults : NULL;
+        : is_name(name, "__kwdefaults__") ? &fn->func_kwdefaults
+        : is_name(name, "__name__") ? &fn->func_name
+        : is_name(name, "__qualname__") ? &fn->func_qualname : NULL;
     if (where == NULL)
         return RESIDUAL;
     memo_pin_word(b, where);
@@ -84,11 +86,15 @@ static int read_attribute(MemoBuilder *b, const Node *node, const Node *parent_n
     PyObject *obj = parent->value;
     if (memo_pin_type(b, parent, parent_node) != VOUCHED)
         return RESIDUAL;
-    if (PyType_Check(obj) && PyUnicode_CompareWithASCIIString(node->key, "__mro__") == 0) {
+    if (PyType_Check(obj) && is_name(node->key, "__mro__")) {
         out->value = ((PyTypeObject *)obj)->tp_mro;
         out->known = 1;
         return memo_pin_type_contents(b, parent);
     }
+    /* what a metaclass says of its classes' names is its own affair; those of built-in classes are made when asked */
+    if (PyType_Check(obj) && Py_IS_TYPE(obj, &PyType_Type) && is_name(node->key, "__name__")
+        && PyType_HasFeature((PyTypeObject *)obj, Py_TPFLAGS_HEAPTYPE))
+        return read_place(b, &((PyHeapTypeObject *)obj)->ht_name, out);
     if (PyFunction_Check(obj))
         return read_function_part(b, (PyFunctionObject *)obj, node->key, out);
     if (PyModule_CheckExact(obj) && _PyType_Lookup(&PyModule_Type, node->key) == NULL)

@@ -362,6 +362,35 @@ def test_parts_of_functions():
     assert not agree(built, ())
 
 
+def test_names_of_functions_and_classes():
+    def fn():
+        pass
+
+    class Named:
+        pass
+
+    class Nameless(metaclass=Meta):
+        pass
+
+    objects = fn, Named, Nameless
+    names = [(kind, attr) for kind in objects for attr in ("__name__", "__qualname__")]
+    nodes = [
+        node(A.A_CONST, kind, children=[node(A.A_ATTR, attr, (C.C_EQUALS, getattr(kind, attr)))]) for kind, attr in names
+    ]
+    built = warm(tree(*nodes, padding()), ())
+    for kind, attr in names:
+        before = getattr(kind, attr)
+        setattr(kind, attr, "other")
+        assert not agree(built, ())
+        setattr(kind, attr, "".join(before))  # equal, and mostly another object
+        assert agree(built, ())
+        setattr(kind, attr, before)
+        assert agree(built, ())
+    Meta.__name__ = "Other"
+    assert agree(built, ())
+    Meta.__name__ = "Meta"
+
+
 def test_globals_and_closures_of_the_frame():
     namespace = {"config": 1, "other": 0, "__builtins__": __builtins__}
     exec(
