@@ -375,7 +375,8 @@ def test_names_of_functions_and_classes():
     objects = fn, Named, Nameless
     names = [(kind, attr) for kind in objects for attr in ("__name__", "__qualname__")]
     nodes = [
-        node(A.A_CONST, kind, children=[node(A.A_ATTR, attr, (C.C_EQUALS, getattr(kind, attr)))]) for kind, attr in names
+        node(A.A_CONST, kind, children=[node(A.A_ATTR, attr, (C.C_EQUALS, getattr(kind, attr)))])
+        for kind, attr in names
     ]
     built = warm(tree(*nodes, padding()), ())
     for kind, attr in names:
