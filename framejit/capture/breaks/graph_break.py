@@ -9,8 +9,9 @@ from typing import Any
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.bytecode.resume_code import StackKinds, StackSlot
+from framejit.capture.breaks.broken_frame import BrokenFrame
 from framejit.capture.breaks.kept_step import Break, calling_inner
-from framejit.capture.breaks.resume import BrokenFrame, build_step
+from framejit.capture.breaks.step import build_step
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.entry_assembly import codegen, compiled_entry, plain_entry

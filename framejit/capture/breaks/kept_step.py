@@ -12,7 +12,9 @@ from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.bytecode.instr import Instr
 from framejit.bytecode.resume_code import StackSlot
-from framejit.capture.breaks.resume import BrokenFrame, ResumePoints, build_step
+from framejit.capture.breaks.broken_frame import BrokenFrame
+from framejit.capture.breaks.resume import ResumePoints
+from framejit.capture.breaks.step import build_step
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
 _ROOT: Final = -1
