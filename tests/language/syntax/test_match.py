@@ -1,10 +1,12 @@
 """match statements: literals, sequences, mappings, classes, guards, or-patterns, captures."""
+import collections
 import dataclasses
 import typing
 
+import pytest
 import torch
 
-from support import check
+from support import check, check_state
 
 X = torch.tensor([1.0, 2.0])
 
@@ -97,3 +99,65 @@ def test_a_class_pattern_that_raises():
             return y * 2, str(e)
 
     check(fn, X, breaks=0)
+
+
+class Twice:
+    __match_args__ = ("v", "v")
+    v = 1
+
+
+class Letters:
+    __match_args__ = "vw"
+    v = 1
+
+
+class Numbers:
+    __match_args__ = (1,)
+
+
+class Key:
+    A = "a"
+
+
+class MyInt(int):
+    pass
+
+
+class Both(collections.UserDict, collections.abc.Sequence):
+    pass
+
+
+def patterns(x, subject):
+    try:
+        match subject:
+            case Twice(_, _):
+                return x + 1
+            case Letters(_):
+                return x + 2
+            case Numbers(_):
+                return x + 3
+            case {Key.A: _, "a": _}:
+                return x + 4
+            case MyInt(n):
+                return x + 5, n
+            case [first, *rest]:
+                return x + 6, first, rest
+            case {"k": v, **others}:
+                return x + 7, v, others
+    except (TypeError, ValueError) as e:
+        return x, type(e), str(e)
+    return x + 8
+
+
+SUBJECTS = [
+    Twice(), Letters(), Numbers(), {"a": 1}, MyInt(3), [1, 2], {"k": 1, "l": 2}, "text",
+    collections.defaultdict(int, k=3), range(2), 5,
+]
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: type(s).__name__)
+def test_patterns_are_checked(subject):
+    def make():
+        return lambda x: patterns(x, subject)
+
+    check_state(make, (X,), (X,), graphs=None, breaks=None)
