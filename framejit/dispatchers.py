@@ -78,7 +78,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
                 return None
             if owner.options.background and not are_imported():
                 return None
-            found = kept_entry(owner, fn, flat_args)
+            found, key = kept_entry(owner, fn, flat_args)
             if found is None and not owner.skip and _is_left_for_now(owner, fn):
                 return None
             if found is None and not owner.skip and owner.options.background:
@@ -90,7 +90,7 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
             raise
         points: Any = owner
         return points.resume_points.interrupted_entry(fn, e)
-    return found if capture is None else capture.on_miss(owner, fn, flat_args)
+    return found if capture is None else capture.on_miss(owner, fn, flat_args, key)
 
 
 def _computes_nothing(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> bool:
@@ -137,11 +137,11 @@ def _tell_left(code: CodeType, state: str, reason: str, finding: str) -> None:
     )
 
 
-def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
-    """The entry of another process that fits a frame, if such are kept and there is one. `owner.skip` is set where the
-    other process left the function to Python."""
+def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> tuple[Any, str]:
+    """The entry of another process that fits a frame, if such are kept and there is one, and the key under which one
+    was looked for, if one was. `owner.skip` is set where the other process left the function to Python."""
     if not config.keep_captures:
-        return None
+        return None, ""
     from framejit.capture import kept_entry  # no part of `import framejit`
 
     parts = kept_entry.Compiler(on_miss, watch_frames, lambda: compiler().KeptFailure)
@@ -150,10 +150,10 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
     background = _background()
     background.settle()
     is_news = background.was_made_for(owner)
-    found = kept_entry.kept_entry(owner, fn, flat_args, parts, is_news)
+    found, key = kept_entry.kept_entry(owner, fn, flat_args, parts, is_news)
     if found is not None and is_news:
         background.fits(owner)
-    return found
+    return found, key
 
 
 def _background() -> ModuleType:

@@ -21,11 +21,13 @@ class FrameCompilation:
     """The part of compiling the call `fn(*flat_args)` that is the same in all attempts at it.
 
     `owner` is the dispatcher or entry cache that the entry is made for; `on_miss` is what the dispatchers of resume
-    functions call in their turn.
+    functions call in their turn; `key` is what other processes find the frame's captures by, empty if it is not known.
     """
 
-    def __init__(self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], on_miss: Callable[..., Any]) -> None:
-        self.owner, self.fn, self.flat_args, self.options = owner, fn, flat_args, owner.options
+    def __init__(
+        self, owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], on_miss: Callable[..., Any], key: str
+    ) -> None:
+        self.owner, self.fn, self.flat_args, self.options, self.key = owner, fn, flat_args, owner.options, key
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
         known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
         # all entries of a function share its resume functions

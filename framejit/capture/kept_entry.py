@@ -90,16 +90,17 @@ def look_again(owner: Any) -> None:
 
 def kept_entry(
     owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], compiler: Compiler, takes_latest: bool = False
-) -> native.Entry | None:
-    """The entry of another process that fits the frame, in service from now on; None if there is none.
+) -> tuple[native.Entry | None, str]:
+    """The entry of another process that fits the frame, in service from now on; None if there is none. With it the
+    frame's key, empty where none was looked for.
 
     With `takes_latest` the one that was kept last is in service, too, if all that it has belongs to this process, but a
     guard does not hold now: it was captured for the owner, and misses of it are learnt from.
     """
     if owner in _given_up or not may_be_kept(owner):
-        return None
+        return None, ""
     if owner.skip or why_not_looked_for():
-        return None
+        return None, ""
     started = perf_counter()
     with resting():
         try:
@@ -119,9 +120,9 @@ def kept_entry(
                 owner.add_entry(entry.entry)
                 entry.tell(perf_counter() - started)
                 if entry.fits:
-                    return entry.entry
+                    return entry.entry, key
     _given_up.add(owner)
-    return None
+    return None, key
 
 
 def resume_points(owner: Any, compiler: Compiler) -> ResumePoints:

@@ -42,8 +42,8 @@ MOST_POSTPONED = 4
 _postponed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
-def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
-    """Capture the frame `fn(*flat_args)`.
+def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: str = "") -> native.Entry | None:
+    """Capture the frame `fn(*flat_args)`; `key` is its key for other processes, if that was made just now.
 
     Returns the entry to run, or None to run the function as it is. Raises only what the user asked for
     (GraphBreakError, and InternalError, under fullgraph), and what handlers of signals raise; else anything unexpected
@@ -52,14 +52,14 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.
     signals = SignalsWait()
     try:
         with signals:
-            return _entry_for(owner, fn, flat_args)
+            return _entry_for(owner, fn, flat_args, key)
     except BaseException as e:
         if e is not signals.raised and handlers_part(e) is None:
             raise
         return _interrupted(owner, fn, e)
 
 
-def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> native.Entry | None:
+def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: str) -> native.Entry | None:
     if builtins_are_replaced(fn.__code__):
         return None
     while untold:
@@ -74,7 +74,7 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> nati
             without_saved_tensor_hooks(),
             doing(lambda: f"compiling {fn.__qualname__} ({os.path.basename(_place(fn)[0])}:{_place(fn)[1]})"),
         ):
-            return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss))
+            return compile_frame(FrameCompilation(owner, fn, flat_args, on_miss, key))
     except (GraphBreakError, BackendError) as e:
         if options.fullgraph:
             raise

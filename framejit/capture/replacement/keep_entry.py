@@ -73,7 +73,7 @@ def keep_entry(
             ),
             (compilation.flat_args, compilation.fn),
         )
-        key = key_of_frame(compilation.fn, compilation.flat_args, compilation.options)
+        key = compilation.key or key_of_frame(compilation.fn, compilation.flat_args, compilation.options)
         if graph is not None:
             graph.failure.forget = partial(drop, key, record)
         if rehearsal is None:
