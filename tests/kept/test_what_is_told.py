@@ -9,6 +9,9 @@ import torch
 from kept.processes import Run, one_folder
 
 import framejit
+from framejit.capture import kept_entry
+from framejit.capture.replacement import keep_entry
+from framejit.kept import surroundings
 
 PROGRAM = """
 import torch
@@ -126,3 +129,13 @@ def test_what_can_not_be_kept_is_told():
                                                                              "def target"))
     assert run.captured and run.said[-1] == "not kept: an address is part of a text"
     assert torch.equal(run.result, run.module.target(*run.module.args))
+
+
+def test_what_is_looked_for_is_kept_under_the_same_key(monkeypatch):
+    asked, made = [], surroundings.key_of_frame
+    for user in (kept_entry, keep_entry):
+        monkeypatch.setattr(user, "key_of_frame", lambda *frame: asked.append(frame) or made(*frame))
+    first = Run(PROGRAM)
+    assert len(asked) == 1, "a key takes a millisecond, and a capture needs one"
+    second = Run(PROGRAM)
+    assert first.captured and not second.captured
