@@ -90,7 +90,8 @@ class Viewer:
             if number == 1:
                 raise _TerminalGone
             if number == 0:
-                self._take_keys(came)
+                if self._live is not None:  # else the keyboard was given back for what came together with the keys
+                    self._take_keys(came)
             elif number == self._wake:
                 self._take_signals()
             elif number == self._master and not self._relay():
@@ -140,7 +141,9 @@ class Viewer:
     def _listen(self) -> bool:
         """Take in what was told. Whether there is somebody to tell more."""
         try:
-            heard = self._channel.recv(_AT_ONCE)
+            heard = self._channel.recv(_AT_ONCE, socket.MSG_DONTWAIT)
+        except BlockingIOError:  # taken in for a mark in the output that came together with it
+            return True
         except ConnectionError:
             heard = b""
         if not heard:

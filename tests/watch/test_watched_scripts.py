@@ -215,6 +215,40 @@ def test_a_script_that_outlives_its_terminal_goes_on_without_a_view(endless):
     assert float((endless / "used").read_text()) < 0.5  # of the two seconds that it slept
 
 
+READS_AT_ONCE = """
+import os, time, torch
+
+def step(x):
+    return torch.relu(x) * 2
+
+while not os.path.exists("view stands"):
+    step(torch.ones(4))
+for _ in range(5):
+    step(torch.ones(4))
+    time.sleep(0.1)
+open("about to read", "w").close()
+print("hello", input("name? "))
+"""
+
+
+def test_a_view_that_comes_late_to_what_was_told_and_written(tmp_path):
+    """Both wait for it, with a key, and a mark in what was written takes in what was told before."""
+    (tmp_path / "reads.py").write_text(READS_AT_ONCE)
+    program = watch("reads.py", folder=tmp_path)
+    program.wait_for(lambda program: "reads.py:4" in program.screen)
+    viewer, = set(session(program.pid)) - {program.pid}
+    os.kill(viewer, signal.SIGSTOP)
+    (tmp_path / "view stands").touch()
+    wait_until((tmp_path / "about to read").exists)
+    time.sleep(0.3)
+    program.press("j")
+    os.kill(viewer, signal.SIGCONT)
+    program.wait_for(lambda program: "name? " in program.output)
+    program.press("q\n")
+    assert program.wait() == 0
+    assert "hello jq" in program.output
+
+
 FORKS = """
 import multiprocessing, os, sys, time
 import torch
