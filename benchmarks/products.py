@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,9 +24,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from compiled_kernels import Launcher, kernels_for, run_all, seconds_a_launch
 from measure import copy_ceiling, geometric_mean, use_empty_caches, write_json
-from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 SHAPES = {
     "2048x2048": (2048, 2048), "2048x256": (2048, 256), "2048x5632": (2048, 5632), "5632x2048": (5632, 2048),
@@ -44,7 +42,6 @@ UNCACHED = 192 << 20
 """Bytes of matrices to go round: several times what the cache of an H200 holds."""
 FEWEST, MOST = 4, 96
 """Launches of a graph."""
-ROUNDS = 5
 RIGHT = {torch.bfloat16: 2**-7, torch.float16: 2**-10, torch.float32: 1e-5}
 
 Operation = Callable[..., torch.Tensor]
@@ -117,23 +114,9 @@ class Case:
 # ---- ours ----------------------------------------------------------------------------------------------------------
 def kernels_of(case: Case) -> list[Any]:
     """The kernels of a case, as the schedule gives them."""
-    from framejit.backends.fuse.graph.passes.pipeline import run_passes
-    from framejit.backends.fuse.graph.record import record_graph
-    from framejit.backends.fuse.lowering.lower_graph import lower_graph
-    from framejit.backends.fuse.lowering.whole import keeps
-    from framejit.backends.fuse.schedule.make_kernels import schedule
-
     inner, columns = case.sizes
     sizes = [(case.rows, inner), *[(columns, inner)] * case.matrices, *case.vectors]
-    graph = fx.Graph()
-    nodes = [graph.placeholder(f"x{position}") for position in range(len(sizes))]
-    with FakeTensorMode():
-        fakes = [torch.empty(size, dtype=case.dtype, device="cuda") for size in sizes]
-    for node, fake in zip(nodes, fakes):
-        node.meta["val"] = fake
-    graph.output((graph.call_function(KINDS[case.kind], tuple(nodes)),))
-    gm = fx.GraphModule(torch.nn.Module(), graph)
-    return schedule(lower_graph(run_passes(record_graph(gm, fakes, keeps, None), gm, fakes), False))
+    return kernels_for(KINDS[case.kind], sizes, case.dtype)
 
 
 def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
@@ -178,55 +161,6 @@ def tiles(kernel: Any, tune: bool) -> dict[str, Any]:
             tile = product_tile(kernel, loops, *shape)
             found.setdefault(str(tile), tile)
     return found
-
-
-class Launcher:
-    """A compiled kernel, launched by the driver."""
-
-    def __init__(self, source: Any, binary: Any, driver: ctypes.CDLL) -> None:
-        from framejit.backends.fuse.targets.cuda import GpuModule
-
-        self.source, self.binary, self.driver = source, binary, driver
-        self.module = GpuModule.of(source.key, binary, torch.cuda.current_device())
-
-    def __call__(self, buffers: dict[str, torch.Tensor]) -> None:
-        pointers = [ctypes.c_void_p(buffers[name].data_ptr()) for name in self.source.buffers]
-        pointers += [ctypes.c_void_p(0)] * self.binary.scratch
-        arguments = (ctypes.c_void_p * len(pointers))(*(ctypes.addressof(pointer) for pointer in pointers))
-        failed = self.driver.cuLaunchKernel(
-            ctypes.c_void_p(self.module.function), *self.source.grid, self.binary.threads, 1, 1,
-            self.binary.shared_bytes, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), arguments, None,
-        )
-        if failed:
-            raise RuntimeError(f"cuLaunchKernel gives {failed}")
-
-
-def run_all(launchers: Sequence[Launcher], buffers: dict[str, torch.Tensor]) -> None:
-    for launcher in launchers:
-        launcher(buffers)
-
-
-# ---- measuring -----------------------------------------------------------------------------------------------------
-def seconds_a_launch(launches: Sequence[Callable[[], Any]]) -> float:
-    """Seconds a launch, from a graph of all of them."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        launches[0]()
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for launch in launches:
-                launch()
-        graph.replay()
-        found = []
-        for _ in range(ROUNDS):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            found.append(start.elapsed_time(end) / 1e3 / len(launches))
-    return statistics.median(found)
 
 
 @dataclass

@@ -29,12 +29,21 @@ def order_loops(node: ComputeNode, buffers: dict[str, Buffer]) -> None:
     for name, index, factor in accesses:
         weight = factor * math.prod(map(hint, buffers[name].sizes))
         for var in index.vars():
-            step[var] += weight * math.log2(abs(hint(index.stride(var))) + 1)
+            step[var] += weight * math.log2(_step(index, var) + 1)
             moved[var] += weight
     position = {var: step[var] / moved[var] if moved[var] else math.inf for var in step}
     node.parallel = tuple(sorted(node.parallel, key=lambda var: -position[var]))
     if not any(map(is_ordered, expressions(node))):
         node.reduction = tuple(sorted(node.reduction, key=lambda var: -position[var]))
+
+
+def _step(index: Index, var: Var) -> float:
+    """How far a turn of a loop leads, of loops that are divided on average."""
+    return abs(hint(index.stride(var))) + sum(
+        abs(hint(coefficient)) * _step(atom.index, var) / hint(atom.divisor)
+        for atom, coefficient in index.terms.items()
+        if isinstance(atom, Quotient)
+    )
 
 
 def merge_loops(node: ComputeNode) -> None:

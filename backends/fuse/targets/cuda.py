@@ -36,6 +36,9 @@ COLUMNS: Final = 64
 FEW_ROWS, MORE_ROWS, MOST_COLUMNS = 2, 8, 4096
 """Rows up to which our products are quicker than cuBLAS's, on an H200 (benchmarks/products.py): with any number of
 columns, and with no more than these."""
+MOST_KEYS: Final = 8192
+"""Keys up to which our attention of one query was seen to be quicker than copies and a kernel of torch's libraries, on
+an H100 (benchmarks/attention.py)."""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
 CYCLES_A_LAUNCH: Final = 10_000
@@ -165,6 +168,9 @@ class CudaTarget(Target):
         if dtype.itemsize > 2:
             return rows <= 2 * FEW_ROWS
         return rows <= MORE_ROWS and (joint or columns <= MOST_COLUMNS)
+
+    def attends(self, queries: int, keys: int, dtype: torch.dtype) -> bool:
+        return queries == 1 and keys <= MOST_KEYS
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.triton.triton_support import supports

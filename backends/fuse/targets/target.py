@@ -149,6 +149,10 @@ class Target:
         """
         return False
 
+    def attends(self, queries: int, keys: int, dtype: torch.dtype) -> bool:
+        """Whether loops of ours are the quicker ones for attention of so many queries of a head to so many keys."""
+        return False
+
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,
         scans `scan_` and the kind.

@@ -148,7 +148,7 @@ class Body:
         plain = [key for key in reductions if key[0] not in self.analysis.online and key not in with_maximum]
         self.scans.begin([*(key[0].args[0] for key in reductions), *(store.value for store in stores)])
         states = {key: self._start(key) for key in plain}
-        online = {key: self._start_online() for key in with_maximum}
+        online = {key: self._start_online(key) for key in with_maximum}
         axis = self.tile.reduction[0]
         turns = f"0, {axis.size}, {axis.letter.upper()}BLOCK"
         ahead = self.tile.stages > 1 and not self.tile.resident
@@ -165,7 +165,7 @@ class Body:
             self.inside_loop.clear()
             self.scans.end()
         for key, sum_key in with_maximum.items():
-            self.outside_loop[key], self.outside_loop[sum_key] = self._finish_online(online[key])
+            self.outside_loop[key], self.outside_loop[sum_key] = self._finish_online(key, online[key])
         for key in plain:
             total = states[key]
             self.outside_loop[key] = self.dots.finish(*total) if self.dots.takes(key) else self._reduce(key[0], *total)
@@ -270,22 +270,22 @@ class Body:
 
     # the maximum and the sum of a softmax in one pass: each lane keeps its own maximum, and its sum relative to that
 
-    def _lanes(self) -> tuple[str, int | None]:
-        """The shape of the lanes, and the dimension of a block that lies within one lane."""
+    def _lanes(self, key: Key) -> tuple[set[Axis], int | None]:
+        """The dimensions of the lanes, and the dimension of a block that lies within one lane."""
         dims = self.tile.dims
         within = len(dims) - 1 if sum(axis.reduction for axis in dims) > 1 else None
-        kept = set(dims) - ({dims[within]} if within is not None else set())
-        return self.indices.shape(kept), within
+        kept = self.dims(key[0].args[0], key[1]) | {axis for axis in dims if axis.reduction}
+        return kept - ({dims[within]} if within is not None else set()), within
 
-    def _start_online(self) -> tuple[str, str]:
-        shape, _ = self._lanes()
+    def _start_online(self, key: Key) -> tuple[str, str]:
+        shape = self.indices.shape(self._lanes(key)[0])
         return self.lines.name(f'tl.full({shape}, float("-inf"), tl.float32)', "max"), self.lines.name(
             f"tl.zeros({shape}, tl.float32)", "sum"
         )
 
     def _step_online(self, key: Key, state: tuple[str, str]) -> None:
         greatest, total = state
-        _, within = self._lanes()
+        _, within = self._lanes(key)
         values = self.lines.name(*self._elements(key))
         again = f"[{', '.join([':'] * (len(self.tile.dims) - 1) + ['None'])}]"
         top = values if within is None else f"tl.reduce({values}, {within}, nan_max){again}"
@@ -296,14 +296,14 @@ class Body:
         self.lines.add(f"{total} = {total} * tl.exp({greatest} - {base}) + {inside}")
         self.lines.add(f"{greatest} = {new}")
 
-    def _finish_online(self, state: tuple[str, str]) -> tuple[str, str]:
+    def _finish_online(self, key: Key, state: tuple[str, str]) -> tuple[str, str]:
         dims = self.tile.dims
         reduction = [position for position, axis in enumerate(dims) if axis.reduction]
         greatest, total = state
         lanes = reduction[:1]
         drop = f"[{', '.join([':'] * (len(dims) - 1) + ['0'])}]" if len(reduction) > 1 else ""
         if drop:  # the dimension within lanes has one element
-            shape = self.indices.shape(set(dims[:-1]), len(dims) - 1)
+            shape = self.indices.shape(self._lanes(key)[0], len(dims) - 1)
             greatest, total = (self.lines.name(f"tl.reshape({name}, {shape})") for name in state)
         kept = [axis for axis in dims if not axis.reduction]
         back = f"[{', '.join([':'] * len(kept) + ['None'])}]" if kept else ""

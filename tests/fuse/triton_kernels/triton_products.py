@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -191,7 +191,7 @@ def run(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> list[
     for node, fake in zip(nodes, fakes):
         node.meta["val"] = fake
     result = graph.call_function(function, tuple(nodes))
-    exact, eager = (outcome(function, [x.to(kind or x.dtype, copy=True) for x in inputs]) for kind in (F64, None))
+    exact, eager = (outcome(function, [copied(x, kind) for x in inputs]) for kind in (F64, None))
     results = len(exact) - len(inputs)
     parts = [graph.call_function(lambda value, at: as_tuple(value)[at], (result, at)) for at in range(results)]
     graph.output(tuple(parts))
@@ -210,6 +210,11 @@ def run(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> list[
     return [len(kernels), left, far]
 
 
+def copied(x: torch.Tensor, kind: torch.dtype | None) -> torch.Tensor:
+    """A copy, of floating-point numbers in another dtype if one is given."""
+    return x.to(kind or x.dtype, copy=True) if x.is_floating_point() else x.clone()
+
+
 def outcome(function: Callable[..., Any], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The results of a function, and what it has left in its inputs."""
     return [*as_tuple(function(*inputs)), *inputs]
@@ -223,6 +228,8 @@ def difference(got: torch.Tensor, wanted: torch.Tensor, plain: torch.Tensor, nam
     """In words, how a result is not what it should be."""
     if (got.dtype, got.shape, got.stride()) != (plain.dtype, plain.shape, plain.stride()):
         return f"{name}: {got.dtype} {got.shape} {got.stride()} for {plain.dtype} {plain.shape} {plain.stride()}\n"
+    if not got.is_floating_point():
+        return "" if torch.equal(got, wanted) else f"{name}: {got} for {wanted}\n"
     finite = wanted.isfinite()
     if not torch.equal(got.double()[~finite], wanted[~finite]) and not wanted[~finite].isnan().any():
         return f"{name}: what is not finite differs\n"
@@ -231,21 +238,22 @@ def difference(got: torch.Tensor, wanted: torch.Tensor, plain: torch.Tensor, nam
     return "" if ours <= allowed else f"{name}: {ours:.3g} from float64, eager {theirs:.3g}\n"
 
 
-def main(names: list[str]) -> None:
+def report(cases: Mapping[str, Callable[[], Made]], names: list[str]) -> None:
+    """Print what became of some of the cases, or of all."""
     triton_standins.install()
     do_without_gpu()
-    # what is quick enough is another question
-    CudaTarget.multiplies, CudaTarget.norm_rows = lambda self, rows, *_: rows <= 16, 16
-    report: dict[str, list[Any]] = {}
+    found: dict[str, list[Any]] = {}
     with config.patch(debug=True), torch.no_grad():
-        for number, name in zip(count(), names or CASES):
+        for number, name in zip(count(), names or cases):
             torch.manual_seed(number)
             try:
-                report[name] = run(*CASES[name]())
+                found[name] = run(*cases[name]())
             except Exception:
-                report[name] = [0, [], traceback.format_exc()]
-    json.dump(report, sys.stdout)
+                found[name] = [0, [], traceback.format_exc()]
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    # what is quick enough is another question
+    CudaTarget.multiplies, CudaTarget.norm_rows = lambda self, rows, *_: rows <= 16, 16
+    report(CASES, sys.argv[1:])

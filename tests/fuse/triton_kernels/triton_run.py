@@ -41,7 +41,9 @@ def in_many_blocks(kernel: Kernel) -> Tile | SideBySide:
         return tile
     looped = bool(tile.reduction) and tile.reduction[0].size >= 2 * FEWEST
     axes = [
-        replace(axis, block=_part_of(axis)) if not axis.reduction or looped and axis is tile.reduction[0] else axis
+        replace(axis, block=_part_of(axis))
+        if (axis is tile.reduction[0] and looped if axis.reduction else axis.block > 1 or not tile.parts)
+        else axis
         for axis in tile.axes
     ]
     online = looped and Analysis(tile.kernel).passes > 1

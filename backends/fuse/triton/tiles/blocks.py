@@ -57,6 +57,8 @@ ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
 ONLINE_STORING_SHAPES: Final = ((16, 4), (16, 2), (8, 4))
 """`ONLINE_SHAPES` where the row is read once more to be stored: in few and large blocks, so that it is still in the
 cache then."""
+WEIGHTED_ELEMENTS: Final = 1 << 14
+"""Elements of weighted columns that a program takes at a time."""
 HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
 """`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
 
@@ -379,7 +381,9 @@ class _Columns(_Shapes):
         shapes: Sequence[tuple[int, int, int]] = (
             (64, 32, 4), (32, 64, 4), (64, 64, 8), (128, 32, 8), (32, 128, 8), (128, 16, 4),
         )
-        if roughly_less(self.results, 64 * self.limits.multiprocessors) and not roughly_less(length, 256):
+        if self._row_is_shared(fast):
+            shapes = self._weighted(fast)
+        elif roughly_less(self.results, 64 * self.limits.multiprocessors) and not roughly_less(length, 256):
             shapes = self._narrow(fast)
         # a block of columns must not straddle rows of memory, so that it stays one run
         axes = (Axis("y", rest, 1), Axis("x", (fast,), 1)) if rest else (Axis("x", (fast,), 1),)
@@ -390,8 +394,24 @@ class _Columns(_Shapes):
             x = replace(axes[-1], block=columns)
             warps = max(1, min(warps, columns * block // 128))
             yield Tile(
-                self.kernel, (*axes[:-1], x, Axis("r", reduction, block, True)), warps, looped=looped, online=looped
+                self.kernel, (*axes[:-1], x, Axis("r", reduction, block, True)), warps, looped=looped, online=looped,
+                early=not looped and self._row_is_shared(fast),
             )
+
+    def _row_is_shared(self, fast: Var) -> bool:
+        """Whether a row is reduced that is the same for all columns, as for a softmax that weighs them."""
+        return any(node.op == "reduce" and fast not in self.analysis.free[node] for node in self.analysis.order)
+
+    def _weighted(self, fast: Var) -> Sequence[tuple[int, int, int]]:
+        """All columns together, since each program reduces the row anew, but for as many programs as there are
+        multiprocessors; the row in one block if registers hold that."""
+        results, multiprocessors = hint(self.results), self.limits.multiprocessors
+        columns = hint(fast.size)
+        wide = min(power_above(columns), max(16, power_below(max(1, results // multiprocessors))))
+        shapes = []
+        for elements, warps in ((WEIGHTED_ELEMENTS, 16), (WEIGHTED_ELEMENTS // 2, 8), (WEIGHTED_ELEMENTS * 2, 32)):
+            shapes.append((wide, max(16, elements // wide), warps))
+        return shapes
 
     def _narrow(self, fast: Var) -> Sequence[tuple[int, int, int]]:
         """Few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of

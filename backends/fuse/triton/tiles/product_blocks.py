@@ -32,6 +32,10 @@ THREAD_BYTES: Final = 32
 """What a thread loads of a matrix at a time: two loads of the widest."""
 HELD_BYTES: Final = 8192
 """A row of the matrix that is taken whole."""
+SHORT: Final = 256
+"""Elements of a row of the matrix of which a program takes many."""
+SHORT_ELEMENTS: Final = 1 << 13
+"""Products that a program then takes at a time."""
 LEAST_ROWS: Final = 8
 """What tensor cores multiply at least; fewer are filled up with zeros."""
 
@@ -115,7 +119,9 @@ def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Ite
     by_cores = _by_cores(loops)
     rows = math.prod(var.size for var in loops.rows)
     shapes = [*_by_lanes(loops, rows, limits)]
-    if by_cores and rows > FEW_ROWS:
+    if math.prod(var.size for var in loops.inner) <= SHORT:
+        shapes = [*_of_short_sums(loops), *shapes]
+    elif by_cores and rows > FEW_ROWS:
         shapes = [*by_cores, *shapes]
     elif by_cores:
         shapes += by_cores
@@ -140,6 +146,20 @@ def product_shapes(loops: ProductLoops) -> Iterator[tuple[int, int, int, int, in
             yield columns, inner, warps, stages, warps
             if columns == 64 or warps == 4 and stages == 5:
                 yield columns, inner, warps, stages, 1
+
+
+def _of_short_sums(loops: ProductLoops) -> Iterator[tuple[int, ...]]:
+    """Shapes where sums are of few products, as of queries and keys."""
+    rows = power_above(math.prod(var.size for var in loops.rows))
+    length = power_above(math.prod(var.size for var in loops.inner))
+    each = max(1, SHORT_ELEMENTS // (rows * length))
+    if loops.is_narrow and rows > FEW_ROWS and length >= 16:
+        yield 32, length, 4, 1, 1
+        yield 64, length, 4, 1, 1
+        yield 16, length, 4, 1, max(1, length // 16)
+    yield each, length, 4
+    yield max(1, each // 2), length, 4
+    yield 2 * each, length, 4
 
 
 def _by_cores(loops: ProductLoops) -> list[tuple[int, ...]]:

@@ -1,0 +1,96 @@
+"""Attention of few queries by Triton's interpreter, as triton_products.py has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from framejit.backends.fuse.targets.cuda import CudaTarget
+from tests.fuse.triton_kernels.triton_products import BF16, F16, F32, Made, r, report
+
+
+def tensors(
+    heads: int = 4, shared: int = 2, keys: int = 37, size: int = 24, queries: int = 1, batch: int = 1,
+    of_values: int = 0, dtype: torch.dtype = BF16,
+) -> tuple[torch.Tensor, ...]:
+    """Queries as projections give them, keys and values as caches hold them."""
+    query = r(batch, queries, heads, size, dtype=dtype).transpose(1, 2)
+    return (
+        query, r(batch, shared, keys, size, dtype=dtype), r(batch, shared, keys, of_values or size, dtype=dtype)
+    )
+
+
+def repeated(x: torch.Tensor, times: int) -> torch.Tensor:
+    """Each head as often, as models of transformers have it."""
+    batch, heads, keys, size = x.shape
+    return x[:, :, None].expand(batch, heads, times, keys, size).reshape(batch, heads * times, keys, size)
+
+
+def plain(q: Any, k: Any, v: Any, mask: Any = None, **how: Any) -> torch.Tensor:
+    """As models go on with it, whichever way it lies."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **how).transpose(1, 2).flatten()
+
+
+def of_repeated(q: Any, k: Any, v: Any, mask: Any = None) -> torch.Tensor:
+    times = q.shape[1] // k.shape[1]
+    return plain(q, repeated(k, times), repeated(v, times), mask)
+
+
+def into_cache(q: Any, k: Any, v: Any, new: Any, at: Any, mask: Any) -> tuple[torch.Tensor, ...]:
+    """A token's own key and value are put into the caches before, and what comes out is projected."""
+    k, v = k.index_copy(2, at, new), v.index_copy(2, at, new * 2)
+    out = of_repeated(q, k, v, mask)
+    return out * 2, k, v
+
+
+def at_most(keys: int, most: int) -> torch.Tensor:
+    return (torch.arange(keys) <= most)[None, None, None]
+
+
+def some(*sizes: int) -> torch.Tensor:
+    return torch.rand(sizes) < 0.5
+
+
+CASES: dict[str, Callable[[], Made]] = {
+    "plain": lambda: (of_repeated, tensors()),
+    "half": lambda: (of_repeated, tensors(dtype=F16)),
+    "float32": lambda: (of_repeated, tensors(dtype=F32)),
+    "one key": lambda: (of_repeated, tensors(keys=1)),
+    "whole blocks": lambda: (of_repeated, tensors(8, 2, keys=64, size=32)),
+    "several queries": lambda: (of_repeated, tensors(queries=5)),
+    "a batch": lambda: (of_repeated, tensors(8, 2, batch=3, keys=40)),
+    "whole blocks of a batch": lambda: (of_repeated, tensors(8, 2, batch=2, keys=64, size=32)),
+    "values of another size": lambda: (of_repeated, tensors(of_values=40)),
+    "long": lambda: (of_repeated, tensors(2, 1, keys=2100, size=64)),
+    "one head for all": lambda: (of_repeated, tensors(8, 1, keys=50)),
+    "scale": lambda: (lambda q, k, v: plain(q, repeated(k, 2), repeated(v, 2), scale=0.3), tensors()),
+    "causal": lambda: (
+        lambda q, k, v: plain(q, repeated(k, 2), repeated(v, 2), is_causal=True), tensors(queries=7)
+    ),
+    "causal, one query": lambda: (
+        lambda q, k, v: plain(q, repeated(k, 2), repeated(v, 2), is_causal=True), tensors()
+    ),
+    "mask": lambda: (of_repeated, (*tensors(), at_most(37, 20))),
+    "mask of heads": lambda: (of_repeated, (*tensors(batch=2), some(2, 4, 1, 37))),
+    "mask of keys": lambda: (of_repeated, (*tensors(), some(1, 37))),
+    "mask of numbers": lambda: (of_repeated, (*tensors(), r(1, 1, 1, 37))),
+    "mask that leaves nothing": lambda: (of_repeated, (*tensors(), torch.zeros(1, 1, 1, 37, dtype=torch.bool))),
+    "into a cache": lambda: (
+        into_cache, (*tensors(8, 2), r(1, 2, 1, 24), torch.tensor([9]), at_most(37, 9))
+    ),
+    "not finite": lambda: (of_repeated, tuple(x.index_fill(-1, torch.tensor([3]), torch.inf) for x in tensors())),
+    "heads that are not shared": lambda: (plain, tensors(4, 4)),
+    "heads that torch shares": lambda: (lambda q, k, v: plain(q, k, v, enable_gqa=True), tensors()),
+    "one tensor repeated": lambda: (lambda q, k, v: plain(q, k, repeated(v, 2)), (*tensors(4, 4)[:2], tensors()[2])),
+}
+
+if __name__ == "__main__":
+    CudaTarget.attends = lambda self, queries, keys, dtype: True  # type: ignore[method-assign]
+    report(CASES, sys.argv[1:])
