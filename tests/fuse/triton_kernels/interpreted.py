@@ -20,3 +20,10 @@ def printed(program: Path) -> Any:
     done = forked.run(["-W", "ignore", program], env=interpreting(), timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
+
+
+def cases_of(program: Path) -> list[str]:
+    """The names of a program's cases, of which each begins a line; it can't be imported where Triton does not
+    interpret."""
+    lines = program.read_text().splitlines()
+    return [line.split('"')[1] for line in lines if line.startswith('    "') and ": lambda" in line]

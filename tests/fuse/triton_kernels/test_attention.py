@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("triton")
-from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
+from tests.fuse.triton_kernels.interpreted import cases_of, printed  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("triton_attention.py")
-NAMES = [
-    line.split('"')[1] for line in PROGRAM.read_text().splitlines() if line.startswith('    "') and ": lambda" in line
-]
+NAMES = cases_of(PROGRAM)
 ATENS = ["scaled_dot_product_attention"]
 LEFT = {
     "heads that are not shared": ATENS, "heads that torch shares": ATENS, "one tensor repeated": ATENS,

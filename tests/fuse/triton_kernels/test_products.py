@@ -17,13 +17,11 @@ from framejit.backends.fuse.targets.cuda import CudaTarget  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
 from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
 from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
-from tests.fuse.triton_kernels.interpreted import printed  # noqa: E402
+from tests.fuse.triton_kernels.interpreted import cases_of, printed  # noqa: E402
 from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("triton_products.py")
-NAMES = [
-    line.split('"')[1] for line in PROGRAM.read_text().splitlines() if line.startswith('    "') and ": lambda" in line
-]
+NAMES = cases_of(PROGRAM)
 LEFT = {
     "no rows": ["linear"], "no columns": ["linear"], "nothing to sum": ["linear"],
     "decoder layer": ["index_copy.default", "index_copy.default"],

@@ -43,10 +43,10 @@ def _attention(
 ) -> Any:
     """As `torch.nn.functional.scaled_dot_product_attention`, whose fully masked queries give 0."""
     sizes = as_sizes(out.shape)
-    # with torch's own sharing of heads, and without any, its kernels are as quick
-    if dropout_p or enable_gqa or not _is_ours(sizes, query, key, value):
+    # with torch's own sharing of heads its kernels are quicker, and without any as quick
+    if dropout_p or enable_gqa or type(scale) not in (float, int, type(None)):
         return NotImplemented
-    group = _heads_alike(key, value)
+    group = _heads_alike(key, value) if _is_ours(sizes, query, key, value) else 1
     if group == 1:
         return NotImplemented
     for operand in (query, key, value):
@@ -107,14 +107,13 @@ def _scores(
     )
     at_batch, shared, member, at_query, at_key, element = map(Index.of, variables)
     head = shared * group + member
-    factors = (
-        query.at([at_batch, head, at_query, element]),
-        key.at([at_batch, head, at_key, element]),
-    )
+    factors = query.at([at_batch, head, at_query, element]), key.at([at_batch, head, at_key, element])
     place = [at_batch, head, at_query, at_key]
     score = a.mul(reduce("sum", a.mul(*(cast(factor, kind) for factor in factors))), scale)
     store = Store(scores.name, strided(place, scores.strides), _masked(score, mask, is_causal, place))
-    b.compute(variables[:-1], variables[-1:], [store], query.device)
+    read = [tensor for tensor in (query, key, mask) if tensor is not None]
+    origins = tuple(dict.fromkeys(origin for tensor in read for origin in b.origins_of(tensor)))
+    b.compute(variables[:-1], variables[-1:], [store], query.device, origins)
     return scores
 
 
@@ -142,4 +141,4 @@ def _weighted_sums(b: Builder, scores: Buffer, value: Tensor, result: Buffer, ma
     if may_be_masked:
         sums = a.where(a.eq(most, -math.inf), 0.0, sums)
     store = Store(result.name, strided(place, result.strides), cast(sums, result.dtype))
-    b.compute(tuple(variables.values()), (key,), [store], result.device)
+    b.compute(tuple(variables.values()), (key,), [store], result.device, b.origins_of(value))

@@ -408,10 +408,8 @@ class _Columns(_Shapes):
         results, multiprocessors = hint(self.results), self.limits.multiprocessors
         columns = hint(fast.size)
         wide = min(power_above(columns), max(16, power_below(max(1, results // multiprocessors))))
-        shapes = []
-        for elements, warps in ((WEIGHTED_ELEMENTS, 16), (WEIGHTED_ELEMENTS // 2, 8), (WEIGHTED_ELEMENTS * 2, 32)):
-            shapes.append((wide, max(16, elements // wide), warps))
-        return shapes
+        sizes = ((WEIGHTED_ELEMENTS, 16), (WEIGHTED_ELEMENTS // 2, 8), (WEIGHTED_ELEMENTS * 2, 32))
+        return [(wide, max(16, elements // wide), warps) for elements, warps in sizes]
 
     def _narrow(self, fast: Var) -> Sequence[tuple[int, int, int]]:
         """Few blocks: so narrow ones that all multiprocessors have one, but not so narrow that less of a sector of
