@@ -26,8 +26,7 @@ from measure import copy_ceiling, geometric_mean, use_empty_caches, write_json
 
 SHAPES = (
     "1x32x4x128x64", "1x32x4x1024x64", "1x32x4x4096x64", "8x32x4x1024x64", "32x32x4x1024x64", "1x32x8x1024x128",
-    "1x32x8x4096x128", "8x32x8x1024x128", "1x12x12x1024x64", "8x12x12x1024x64", "1x32x32x4096x128",
-    "1x32x8x8192x128",
+    "1x32x8x4096x128", "8x32x8x1024x128", "1x32x8x8192x128",
 )
 UNCACHED = 192 << 20
 """Bytes of caches to go round: several times what the cache of an H200 holds."""

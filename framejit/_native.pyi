@@ -331,8 +331,10 @@ class Plan:
       int64_t *ints, int64_t begin, int64_t end)` for the range [0, total), split evenly among at most
       `torch.get_num_threads()` threads so that none gets less than `grain`. It runs without the interpreter's lock from
       2 * grain on. pointers[i] is the data pointer of tensor_slots[i].
-    - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index): a launch on torch's current
-      stream. Each argument is ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",).
+    - ("cuda_kernel", function, (grid x, y, z), threads, shared_bytes, args, device_index, waits): a launch on torch's
+      current stream. Each argument is ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",). A
+      kernel that `waits` itself for the launch before it, by griddepcontrol.wait, may begin before that has ended (CUDA
+      Programming Guide, programmatic dependent launch); drivers that can't do so make it wait.
     - ("graph", launch_graph, pointers, copies_in, copies_out): a launch of a captured graph. Of each pointer (slot,
       node, argument, offset): an argument of one of the nodes that the launch graph knows becomes the address of the
       data of the slot's value and so many bytes behind it. Copies are (slot, address, bytes), from the value's data to

@@ -78,6 +78,15 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
         out[i] = *(float *)args[3] * in[i] + *(int64_t *)args[4] + *(double *)args[5];
     return *(void **)args[6] ? 1 : 0;
 }
+int fake_overlapping;
+int cuLaunchKernelEx(const struct { unsigned grid[3], block[3], shared; void *stream;
+    const struct { int id; char padding[4]; int value; char rest[60]; } *attributes; unsigned n; } *config,
+    void *function, void **args, void **extra)
+{
+    fake_overlapping += config->n == 1 && config->attributes->id == 6 && config->attributes->value == 1;
+    return cuLaunchKernel(function, config->grid[0], config->grid[1], config->grid[2], config->block[0],
+                          config->block[1], config->block[2], config->shared, config->stream, args, extra);
+}
 /* what is launched while capturing is a graph: a range of nodes */
 int fake_capture_error, fake_instantiate_error, fake_graphs, fake_executables;
 int cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)0x9000; return current ? flags != 1 : 201; }

@@ -129,7 +129,7 @@ class Capturer:
         nodes: list[Any] = []
         pointers: list[tuple[int, int, int, int]] = []
         for number, node, addresses in trace:
-            _, function, grid, threads, shared_bytes, args, _ = self.parts.steps[number]
+            _, function, grid, threads, shared_bytes, args, _, _ = self.parts.steps[number]
             places = [self.use.places[arg[1]] if arg[0] == "p" else None for arg in args]
             mine = [
                 (place.root, len(nodes), position, place.offset)

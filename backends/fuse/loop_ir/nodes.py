@@ -170,6 +170,9 @@ class Kernel(ComputeNode):
     members: tuple[Kernel, ...] = ()
     """Where it is a launch that several kernels share: those. None waits for another; its stores and buffers are all of
     theirs, its loops those of the first."""
+    steady: frozenset[str] | None = None
+    """Where launches overlap (`Target.overlaps_launches`): the buffers that it may read before the launch before it has
+    ended, since nothing in the graph writes to their memory. None where a launch waits for its turn."""
 
     @property
     def parallel_size(self) -> int:

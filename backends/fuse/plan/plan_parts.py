@@ -2,7 +2,7 @@
 number."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,8 +37,7 @@ class PlanParts:
     def launching(self, launches: Sequence[Launch]) -> PlanParts:
         """These parts with the launches of kernels in place of their numbers. Raises IndexError or TypeError
         for data that describes no plan."""
-        steps = [launches[step[1]](step[2]) if step[0] == KERNEL else without_python(step) for step in self.steps]
-        return replace(self, steps=steps)
+        return replace(self, steps=launching(self.steps, launches))
 
     def native(self, launches: Sequence[Launch], fallback: Callable[..., Any], name: str) -> _native.Plan:
         """The plan that runs. Raises ValueError, TypeError, IndexError or OverflowError for data that describes no
@@ -50,7 +49,25 @@ class PlanParts:
         )
 
 
-def without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
+def launching(steps: Iterable[tuple[Any, ...]], launches: Sequence[Launch]) -> list[tuple[Any, ...]]:
+    """Steps with the launches of kernels in place of their numbers. Raises IndexError or TypeError for data that
+    describes no plan."""
+    # what ran before the plan may have written what a kernel reads before it waits, and no kernel waits for more than
+    # the launch before it: so the plan's first one begins only when all before has ended
+    launched = False
+    made = []
+    for step in steps:
+        if step[0] == KERNEL:
+            step = launches[step[1]](step[2])
+            if step[0] == "cuda_kernel":
+                if not launched:
+                    step = (*step[:-1], False)
+                launched = launched or all(type(size) is int and size > 0 for size in step[2])
+        made.append(_without_python(step))
+    return made
+
+
+def _without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
     """An operator's own `__call__` is a frame of torch's around a builtin function: it takes longer than the rest of
     the step, and what operators of torch 2.15 warn of would be told of its line instead of the program's."""
     return ("call", step[1]._op, *step[2:]) if step[0] == "call" and type(step[1]) is torch._ops.OpOverload else step

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from framejit import _native
-from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch, PlanParts, without_python
+from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts, launching
 from framejit.backends.fuse.plan.sized_steps import Steps, for_sizes, has_symbols
 from framejit.symbols.expression import Symbol
 
@@ -32,9 +32,7 @@ class SizedPlans:
             changes, outputs, spans = differing(sizes)
             return plan.for_sizes(changes, outputs, spans, eager)
         parts = self._parts
-        steps = [
-            without_python(self._launches[step[1]](step[2]) if step[0] == KERNEL else step) for step in parts.steps
-        ]
+        steps = launching(parts.steps, self._launches)
         differing = for_sizes(
             ([(number, step) for number, step in enumerate(steps) if has_symbols(step)], parts.outputs, parts.spans)
         )

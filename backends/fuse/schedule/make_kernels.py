@@ -1,6 +1,7 @@
 """From fused nodes to kernels: loops in memory's order, names, and the buffers that become pointers."""
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, rounded_once
@@ -11,6 +12,7 @@ from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops,
 from framejit.backends.fuse.schedule.norms_in_products import norms_in_products
 from framejit.backends.fuse.schedule.order import ordered_for_memory
 from framejit.backends.fuse.schedule.side_by_side import side_by_side
+from framejit.backends.fuse.targets.lookup import target_of
 
 
 def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
@@ -20,15 +22,16 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     nodes = norms_in_products(fuse(graph, needed), needed, graph.buffers)
     verify(nodes, graph.buffers, "fusion")
     nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
+    written = {graph.buffers[name].memory for node in nodes for name in node.writes}
     steps = [
-        _kernel(node, number, graph.buffers) if isinstance(node, ComputeNode) else node
+        _kernel(node, number, graph.buffers, written) if isinstance(node, ComputeNode) else node
         for number, node in enumerate(nodes)
     ]
     verify(steps, graph.buffers, "ordering of loops")
     return side_by_side(steps, graph.buffers)
 
 
-def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kernel:
+def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer], written: Collection[str]) -> Kernel:
     order_loops(node, buffers)
     merge_loops(node)
     names = dict.fromkeys((*node.reads, *node.writes))
@@ -37,8 +40,16 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer]) -> Kerne
         stores = [replace(store, value=rounded_once(store.value)) for store in stores]
     return Kernel(
         node.parallel, node.reduction, stores, node.device, node.origins, name=f"{_what(node)}_{number}",
-        buffers={name: buffers[name] for name in names}
+        buffers={name: buffers[name] for name in names}, steady=_steady(node, buffers, written),
     )
+
+
+def _steady(node: ComputeNode, buffers: dict[str, Buffer], written: Collection[str]) -> frozenset[str] | None:
+    """See `Kernel.steady`. `written`: the memory that anything in the graph writes to."""
+    if not target_of(node.device).overlaps_launches:
+        return None
+    given = [name for name in node.reads if buffers[name].input is not None or buffers[name].constant is not None]
+    return frozenset(name for name in given if buffers[name].memory not in written)
 
 
 def _what(node: ComputeNode) -> str:

@@ -41,6 +41,8 @@ MOST_KEYS: Final = 8192
 an H100 (benchmarks/attention.py)."""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
+WAITING_FROM: Final = (9, 0)
+"""The compute capability from which on kernels can wait for the one before (PTX ISA, `griddepcontrol`)."""
 CYCLES_A_LAUNCH: Final = 10_000
 """Cycles of the device, some 6 microseconds, in which a launch is surely queued."""
 
@@ -93,7 +95,7 @@ class GpuLaunch:
         sizes = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.sizes)
         return (
             "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes,
-            binary.arguments(slots, sizes), module.device_index,
+            binary.arguments(slots, sizes), module.device_index, self.text.waits,
         )
 
 
@@ -104,8 +106,7 @@ class CudaTarget(Target):
     suffix = "py"
     described = {
         "name": str, "code": str, "function": str, "remarks": str, "buffers": tuple, "signature": tuple,
-        "programs": (int, SymbolicSize), "warps": int,
-        "sizes": tuple,
+        "programs": (int, SymbolicSize), "warps": int, "waits": bool, "sizes": tuple,
     }
     is_asynchronous = True
     is_aligned = True
@@ -144,6 +145,10 @@ class CudaTarget(Target):
     def limits(self) -> GpuLimits:
         """The device's limits for the shapes of blocks: multiprocessors, registers, shared memory."""
         return GpuLimits.of_device(self.index) if self.is_there else WITHOUT_A_GPU
+
+    @cached_property
+    def overlaps_launches(self) -> bool:
+        return self.is_there and torch.cuda.get_device_capability(self.index) >= WAITING_FROM
 
     @cached_property
     def recorder(self) -> CudaRecorder | None:

@@ -122,6 +122,11 @@ class Target:
         return None
 
     @property
+    def overlaps_launches(self) -> bool:
+        """Whether a kernel may begin before the one launched before it has ended, and then waits for that."""
+        return False
+
+    @property
     def recorder(self) -> Recorder | None:
         """The object that captures launches on this device, to launch them at once; None where each is launched on its
         own."""

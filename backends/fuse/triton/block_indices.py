@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
@@ -17,6 +18,7 @@ class Indices:
 
     def __init__(self, tile: Tile, lines: Lines, value: Callable[[Expr, tuple[Expr, ...]], str]) -> None:
         self.tile, self.lines, self.value = tile, lines, value
+        self._names = {axis: axis.letter for axis in tile.axes}
 
     def sizes(self) -> None:
         """The lines that name the sizes of blocks."""
@@ -52,6 +54,17 @@ class Indices:
             if not looped and axis.size > axis.block:
                 raise AssertionError(f"{self.tile} is to hold {axis.size} elements in a block of {axis.block}")
             self._axis(axis, f"{axis.letter}_start" if looped else "0")
+
+    @contextmanager
+    def next_block(self) -> Iterator[str]:
+        """Add the lines for the block that the loop comes to next, which may be none, and mean that by its reduction
+        axis in what is written in the context. Gives the condition that elements of it are there."""
+        axis = self.tile.reduction[0]
+        name = f"{axis.letter}_next"
+        self.lines.add(f"{name} = {axis.letter} + {axis.letter.upper() + 'BLOCK' if axis.block > 1 else 1}")
+        self._names[axis] = name
+        yield f"{name} < {axis.size}"
+        self._names[axis] = axis.letter
 
     def _axis(self, axis: Axis, start: str) -> None:
         text = start
@@ -121,7 +134,8 @@ class Indices:
             ):
                 last += 1
             if moves:
-                piece = axis.letter if surely_equal(below[last], 1) else f"{axis.letter} // {below[last]}"
+                name = self._names[axis]
+                piece = name if surely_equal(below[last], 1) else f"{name} // {below[last]}"
                 if position > 0:
                     piece += f" % {math.prod(var.size for var in loops[position : last + 1])}"
                 yield piece, strides[loops[last]]

@@ -51,10 +51,15 @@ class Body:
         self.within = False  # nothing of the block reaches over the end
         memories = {self._memory(name) for name in self.kernel.reads}
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
+        self.waits = self.kernel.steady is not None
 
     def write(self, program: str = "tl.program_id(0)") -> None:
         """Write all of it; `program` is the number of the program, counted from the first of this kernel's."""
         self.indices.sizes()
+        if self.waits:
+            self.lines.add("cuda.gdc_launch_dependents()")
+        if self.tile.resident or self.tile.apart:
+            self._wait()
         if not self.tile.resident:
             self._parts(program)
             return
@@ -76,9 +81,31 @@ class Body:
                 self._turns()
             self.outside_loop.clear()
 
+    def _wait(self) -> None:
+        """What is read from here on may have been written by the kernel that was launched before."""
+        if self.waits:
+            self.lines.add("cuda.gdc_wait()")
+            self.waits = False
+
+    def _ahead(self) -> list[Expr]:
+        """The loads of steady memory for each element of a block, which need not wait."""
+        if not self.waits:
+            return []
+        return [
+            node for node in self.analysis.order
+            if node.op == "load"
+            and node.attr[0] in (self.kernel.steady or ())
+            and node in self.analysis.unmasked
+            and not node.attr[1].indirects
+            and self.dims(node).issuperset(self.tile.dims)
+        ]
+
     def _turns(self) -> None:
         if not self.tile.looped:
             self.indices.reduction()
+            for node in self._ahead():
+                self.value(node)
+            self._wait()
         if self.tile.early and not self.tile.looped:
             for node in self.analysis.order:
                 if node.op == "load" and self.dims(node).issuperset(self.tile.dims):
@@ -134,6 +161,8 @@ class Body:
         self._stores(stores)
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
+        ahead = self._first_loads(reductions)
+        self._wait()
         self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.analysis.online])
         self._prepare(
             [
@@ -151,11 +180,12 @@ class Body:
         online = {key: self._start_online(key) for key in with_maximum}
         axis = self.tile.reduction[0]
         turns = f"0, {axis.size}, {axis.letter.upper()}BLOCK"
-        ahead = self.tile.stages > 1 and not self.tile.resident
-        turns = f"tl.range({turns}, num_stages={self.tile.stages})" if ahead else f"range({turns})"
+        staged = self.tile.stages > 1 and not self.tile.resident
+        turns = f"tl.range({turns}, num_stages={self.tile.stages})" if staged else f"range({turns})"
         with self.lines.block(f"for {axis.letter}_start in {turns}:"):
             self.in_loop = True
             self.indices.reduction()
+            self._next_loads(ahead)
             for key in online:
                 self._step_online(key, online[key])
             for key in plain:
@@ -169,6 +199,28 @@ class Body:
         for key in plain:
             total = states[key]
             self.outside_loop[key] = self.dots.finish(*total) if self.dots.takes(key) else self._reduce(key[0], *total)
+
+    def _first_loads(self, reductions: Sequence[Key]) -> dict[Expr, str]:
+        """Load for the first turn of a loop what need not wait: the name of each such load."""
+        staged = self.tile.stages > 1 or any(self.dots.takes(key) for key in reductions)
+        if staged or self.analysis.passes > 1:
+            return {}
+        nodes = [node for node in self._ahead() if self.analysis.free[node] & self.analysis.reduction]
+        if nodes:
+            axis = self.tile.reduction[0]
+            self.lines.add(f"{axis.letter}_start = 0")
+            self.indices.reduction()
+        return {node: self.lines.name(self._load((node, ())), "ahead") for node in nodes}
+
+    def _next_loads(self, ahead: dict[Expr, str]) -> None:
+        """Take what was loaded for this turn of a loop, and load for the next one."""
+        for node, name in ahead.items():
+            taken = self.inside_loop[node, ()] = self.lines.fresh("in")
+            self.lines.add(f"{taken} = {name}")
+        if ahead:
+            with self.indices.next_block() as inside:
+                for node, name in ahead.items():
+                    self.lines.add(f"{name} = {self._load((node, ()), inside)}")
 
     def _prepare(self, keys: Iterable[Key]) -> None:
         """Compute what the keys need and no reduction turn changes."""
@@ -449,6 +501,11 @@ class Body:
         return self.lines.name(operation(node.op, operands, node.args[-1].dtype, quick=node in self.analysis.quick))
 
     def _loaded(self, key: Key) -> str:
+        return self.lines.name(self._load(key), "in")
+
+    def _load(self, key: Key, inside: str = "") -> str:
+        """A load as an expression; `inside` says what of the block of the looped axis is there, in place of its
+        mask."""
         node, mask = key
         name, index = node.attr
         dims = self._index_dims(index, ())
@@ -456,13 +513,16 @@ class Body:
         place = self.indices.text(index, mask)
         if everywhere != dims:
             place = f"tl.zeros({self.indices.shape(everywhere)}, tl.int32) + {place}"
-        masks = [self.indices.mask(axis) for axis in self._ragged(everywhere)]
+        ragged = [axis for axis in self._ragged(everywhere) if not (inside and axis is self.tile.reduction[0])]
+        masks = [self.indices.mask(axis) for axis in ragged]
         masks += [self.value(*condition) for condition in self._conditions(mask)]
+        masks += [f"({inside})"] if inside else []
         guard = f", {' & '.join(masks)}, other=0" if masks else ""
-        return self.lines.name(f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(everywhere)})", "in")
+        return f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(index)})"
 
-    def _hint(self, dims: set[Axis]) -> str:
-        covered = (axis in dims or axis.block == 1 or surely_equal(axis.steps, 1) for axis in self.tile.axes)
+    def _hint(self, index: Index) -> str:
+        used = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
+        covered = (axis in used or surely_equal(axis.steps, 1) for axis in self.tile.axes)
         once = all(covered) and (self.last or not self.tile.looped)
         if self.tile.hints:
             return f', eviction_policy="evict_{"first" if once else "last"}"'

@@ -58,6 +58,8 @@ class TritonSource:
     programs: int
     """An SymbolicSize where that is not known before sizes are."""
     warps: int
+    waits: bool = False
+    """Whether it waits for the kernel launched before it, so that it may begin before that has ended."""
     sizes: tuple[SymbolicSize, ...] = ()
     """The arguments after these: sizes that are not known."""
 
@@ -103,7 +105,7 @@ def triton_source(
     remarks = _remarks(kernel, tile, pointers, sizes)
     return TritonSource(
         kernel.name, code, function, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps,
-        tuple(sizes.sizes),
+        waits=(kernel.members[0] if kernel.members else kernel).steady is not None, sizes=tuple(sizes.sizes),
     )
 
 
@@ -121,8 +123,9 @@ def _imports(body: str) -> str:
     """The head of a module whose function has this body."""
     words = set(re.findall(r"\w+", body))
     head = HEAD
-    if "libdevice" in words:
-        head += "from triton.language.extra import libdevice\n"
+    modules = [name for name in ("cuda", "libdevice") if name in words]
+    if modules:
+        head += f"from triton.language.extra import {', '.join(modules)}\n"
     used = [name for name in DEVICE_FUNCTIONS if name in words]
     return head + (f"\nfrom framejit.backends.fuse.triton.device import {', '.join(used)}\n" if used else "")
 

@@ -72,6 +72,7 @@ typedef struct {
     void *function, *context;
     unsigned grid[3], threads, shared_bytes;
     int device_index, n_args;
+    int waits;                            /* the kernel itself, for the launch before it, which need not have ended */
     CudaArg *args;
 } CudaStep;
 

@@ -2,6 +2,34 @@
 #include "plan/plan.h"
 #include "torch/cuda_driver.h"
 
+enum { PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+
+typedef struct {
+    int id;
+    char padding[4];
+    union { char bytes[64]; int allowed; } value;
+} LaunchAttribute;                        /* CUlaunchAttribute */
+
+typedef struct {
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream;
+    LaunchAttribute *attributes;
+    unsigned n_attributes;
+} LaunchConfig;                           /* CUlaunchConfig */
+
+/* Gives the driver's error. */
+static int launch(const CudaStep *step, void *stream, void **args)
+{
+    const unsigned *grid = step->grid;
+    if (!step->waits || fj_cuda.launch_with == NULL)
+        return fj_cuda.launch(step->function, grid[0], grid[1], grid[2], step->threads, 1, 1, step->shared_bytes,
+            stream, args, NULL);
+    LaunchAttribute overlaps = {.id = PROGRAMMATIC_STREAM_SERIALIZATION, .value = {.allowed = 1}};
+    LaunchConfig config = {{grid[0], grid[1], grid[2]}, {step->threads, 1, 1}, step->shared_bytes, stream, &overlaps,
+        1};
+    return fj_cuda.launch_with(&config, step->function, args, NULL);
+}
+
 int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch)
 {
     void **pointers = scratch, **args = scratch + step->n_args, *stream, *before;
@@ -20,8 +48,7 @@ int run_cuda(const CudaStep *step, const PlanValue *values, void **scratch)
     PyThreadState *ts = PyEval_SaveThread();      /* a full queue makes the launch wait */
     int error = cuda_enter(step->context, &before);
     if (!error) {
-        error = fj_cuda.launch(step->function, step->grid[0], step->grid[1], step->grid[2], step->threads, 1, 1,
-            step->shared_bytes, stream, args, NULL);
+        error = launch(step, stream, args);
         cuda_leave(step->context, before);
     }
     PyEval_RestoreThread(ts);

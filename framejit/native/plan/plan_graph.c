@@ -240,7 +240,6 @@ static int read_node(PyObject *description, GraphNode *node)
         return -1;
     }
     node->node = (void *)(uintptr_t)handle;
-    node->changed = 1;
     node->kernel.function = (void *)(uintptr_t)function;
     memcpy(node->kernel.grid, (unsigned[]){x, y, z}, sizeof(node->kernel.grid));
     memcpy(node->kernel.block, (unsigned[]){threads, 1, 1}, sizeof(node->kernel.block));

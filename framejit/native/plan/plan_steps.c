@@ -136,8 +136,8 @@ static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
     PyObject *args;
     int x, y, z, threads, shared_bytes;
     CudaStep *cuda = &step->cuda;
-    if (!PyArg_ParseTuple(parts, "K(iii)iiO!i:cuda_kernel", &function, &x, &y, &z, &threads, &shared_bytes,
-        &PyTuple_Type, &args, &cuda->device_index))
+    if (!PyArg_ParseTuple(parts, "K(iii)iiO!ip:cuda_kernel", &function, &x, &y, &z, &threads, &shared_bytes,
+        &PyTuple_Type, &args, &cuda->device_index, &cuda->waits))
         return -1;
     if (x < 0 || y < 0 || z < 0 || threads < 1 || shared_bytes < 0) {
         PyErr_Format(PyExc_ValueError, "no kernel can run on a grid of (%d, %d, %d) with %d threads and %d bytes", x, y,

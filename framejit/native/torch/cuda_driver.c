@@ -46,6 +46,8 @@ int cuda_driver_load(void)
             return -1;
         }
     *(void **)&fj_cuda.function_name = dlsym(library, "cuFuncGetName");
+    if (dlsym(library, "cuStreamGetCaptureInfo_v3"))      /* older ones capture no launches that overlap */
+        *(void **)&fj_cuda.launch_with = dlsym(library, "cuLaunchKernelEx");
     int error = fj_cuda.init(0);
     if (error) {
         cuda_raise(error, "initialising the CUDA driver", NULL);

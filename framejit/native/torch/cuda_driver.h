@@ -21,6 +21,7 @@ typedef struct {
     int (*function_name)(const char **name, void *function);   /* NULL before CUDA 12.3 */
     int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
         unsigned block_z, unsigned shared_bytes, void *stream, void **args, void **extra);
+    int (*launch_with)(const void *config, void *function, void **args, void **extra);  /* NULL before CUDA 12.3 */
     int (*stream_is_capturing)(void *stream, int *status);
     int (*event_create)(void **event, unsigned flags), (*event_destroy)(void *event);
     int (*event_record)(void *event, void *stream), (*event_query)(void *event);

@@ -15,6 +15,7 @@ import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its case
 from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, op, reduce  # noqa: E402
 from framejit.backends.fuse.loop_ir.index import Index, Var  # noqa: E402
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store  # noqa: E402
+from framejit.backends.fuse.triton import compile  # noqa: E402
 from framejit.backends.fuse.triton.analysis import Analysis  # noqa: E402
 from framejit.backends.fuse.triton.expressions import operation  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import DEVICE_FUNCTIONS, triton_source  # noqa: E402
@@ -50,6 +51,23 @@ def test_compiles_for_few_programs_that_stay(name: str, hints: bool) -> None:
     tile = replace(next(candidates(kernel)), resident=2, stages=2, streamed=True, hints=hints)
     source = triton_source(kernel, tile=tile)
     assert source.grid == (2, 1, 1) and machine_code([source])[0].cubin
+
+
+@pytest.mark.parametrize("name", ["layer_norm_gelu", "column_sums", "pointwise_ragged", "whole_sum"])
+def test_a_kernel_that_waits_reads_before_only_what_it_may(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = CASES[name]().kernel
+    steady, *_ = kernel.reads
+    source = triton_source(replace(kernel, steady=frozenset([steady])))
+    assert source.waits and source.key != triton_source(kernel).key
+    texts: list[str] = []
+    real = compile._parameters
+    monkeypatch.setattr(compile, "_parameters", lambda ptx: texts.append(ptx) or real(ptx))
+    (binary,) = machine_code([source])
+    assert binary.cubin[:4] == b"\x7fELF"
+    [ptx] = texts
+    begun, wait = ptx.index("griddepcontrol.launch_dependents"), ptx.index("griddepcontrol.wait")
+    assert begun < wait and "ld.global" in ptx[:wait] and "st.global" not in ptx[:wait]
+    assert len(kernel.reads) == 1 or "ld.global" in ptx[wait:]
 
 
 @pytest.mark.parametrize("name", ["floats_32", "floats_64"])

@@ -77,7 +77,7 @@ def empty(slot):
 
 def affine(out, x, a=1.0, b=0):
     args = ("p", out), ("p", x), ("i32", N), ("f32", a), ("i64", b), ("f64", 0.0), ("null",)
-    return ("cuda_kernel", 7, (2, 1, 1), 128, 0, args, 0)
+    return ("cuda_kernel", 7, (2, 1, 1), 128, 0, args, 0, False)
 
 def call(f, slots, result):
     return ("call", f, tuple(map(Value, slots)), None, result)

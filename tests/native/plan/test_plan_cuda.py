@@ -20,10 +20,10 @@ from framejit.guards import tensor_layout  # noqa: F401  (measures where tensors
 PLANS = """
 from framejit._native import Plan, Value
 
-def plan(*args, grid=(2, 3, 4), device=0, function=7):
+def plan(*args, grid=(2, 3, 4), device=0, function=7, waits=False):
     args = args or (("p", 1), ("p", 0), ("i32", 4), ("f32", 0.5), ("i64", 2**40), ("f64", 0.25), ("null",))
     empty = ("empty", 1, (4,), (1,), torch.float32, torch.device("cpu"))
-    steps = [empty, ("cuda_kernel", function, grid, 128, 2048, args, device)]
+    steps = [empty, ("cuda_kernel", function, grid, 128, 2048, args, device, waits)]
     return Plan(1, 2, steps, [Value(1)], fallback=print, name="mine")
 
 x = torch.arange(5.0)[1:]
@@ -43,6 +43,24 @@ assert launch().stream == 0x1001
 negative = (("p", 1), ("p", 0), ("i32", 4), ("f32", -1), ("i64", -3), ("f64", 1e-3), ("null",))
 (out,) = plan(*negative)(x)
 assert torch.equal(out, (-x.double() - 3 + 1e-3).float()), out
+"""
+    )
+
+
+def test_a_kernel_that_waits_by_itself_is_launched_before_the_last_one_has_ended(fake_driver):  # noqa: F811
+    fake_driver(
+        PLANS
+        + """
+run = plan()
+run(x)
+assert number("fake_overlapping") == 0
+before = (list(launch().grid), list(launch().block), launch().shared, launch().stream)
+(out,) = plan(waits=True)(x)
+assert number("fake_overlapping") == 1
+assert torch.equal(out, (0.5 * x.double() + 2**40 + 0.25).float()), out
+assert (list(launch().grid), list(launch().block), launch().shared, launch().stream) == before
+with pytest.raises(RuntimeError, match=r"'affine'.*CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"):
+    plan(grid=(13, 1, 1), waits=True)(x)
 """
     )
 
@@ -125,7 +143,7 @@ def test_without_a_driver_a_plan_with_a_cuda_kernel_is_refused():
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         with pytest.raises(native.PlanUnsupported, match="driver"):
-            Plan(0, 0, [("cuda_kernel", 1, (1, 1, 1), 32, 0, (), 0)], [], fallback=print)
+            Plan(0, 0, [("cuda_kernel", 1, (1, 1, 1), 32, 0, (), 0, False)], [], fallback=print)
     else:
         pytest.skip("the driver is there")
 
@@ -149,7 +167,8 @@ def test_a_kernel_on_a_device():
     device, n = torch.device("cuda", 0), 1000
     # triton's kernels end with two scratch pointers
     args = (("p", 1), ("p", 0), ("i32", n), ("f32", 0.5), ("null",), ("null",))
-    launch = ("cuda_kernel", function, ((n + 127) // 128, 1, 1), 32 * metadata.num_warps, metadata.shared, args, 0)
+    grid, threads = ((n + 127) // 128, 1, 1), 32 * metadata.num_warps
+    launch = ("cuda_kernel", function, grid, threads, metadata.shared, args, 0, False)
     run = Plan(1, 2, [("empty", 1, (n,), (1,), torch.float32, device), launch], [Value(1)], fallback=print)
     x = torch.randn(n, device=device)
     expected = x * 0.5 + 1

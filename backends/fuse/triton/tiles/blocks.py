@@ -57,7 +57,7 @@ ONLINE_SHAPES: Final = ((4, 4), (8, 2), (8, 4), (16, 2), (4, 8), (16, 4))
 ONLINE_STORING_SHAPES: Final = ((16, 4), (16, 2), (8, 4))
 """`ONLINE_SHAPES` where the row is read once more to be stored: in few and large blocks, so that it is still in the
 cache then."""
-WEIGHTED_ELEMENTS: Final = 1 << 14
+WEIGHTED_ELEMENTS: Final = 1 << 13
 """Elements of weighted columns that a program takes at a time."""
 HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
 """`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
@@ -408,7 +408,7 @@ class _Columns(_Shapes):
         results, multiprocessors = hint(self.results), self.limits.multiprocessors
         columns = hint(fast.size)
         wide = min(power_above(columns), max(16, power_below(max(1, results // multiprocessors))))
-        sizes = ((WEIGHTED_ELEMENTS, 16), (WEIGHTED_ELEMENTS // 2, 8), (WEIGHTED_ELEMENTS * 2, 32))
+        sizes = ((WEIGHTED_ELEMENTS, 8), (WEIGHTED_ELEMENTS, 4), (WEIGHTED_ELEMENTS * 2, 16))
         return [(wide, max(16, elements // wide), warps) for elements, warps in sizes]
 
     def _narrow(self, fast: Var) -> Sequence[tuple[int, int, int]]:
