@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from measure import (
@@ -40,8 +40,11 @@ MODELS = ("bert", "gpt2", "llama", "resnet50", "vit")
 WANTED = 1.25
 POSITION, CACHE, VOCABULARY = 500, 1024, 32000
 
-Made = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]]]
-"""A function, and its arguments by a seed."""
+RESTART: Final = 128
+"""Calls after which a side begins again."""
+
+Made = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], Callable[[], None]]
+"""A function, its arguments by a seed, and what is to be called before it has been called some 500 times."""
 
 
 def decode() -> Made:
@@ -65,6 +68,10 @@ def decode() -> Made:
             cache_position=torch.arange(POSITION, device="cuda"),
         )
 
+    def restart() -> None:
+        for layer in cache.layers:
+            layer.cumulative_length.fill_(POSITION)  # which each call counts up, and no row can be beyond the last
+
     def step(token: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         answer = model(
             input_ids=token, past_key_values=cache, cache_position=position, position_ids=position[None], use_cache=True
@@ -77,12 +84,12 @@ def decode() -> Made:
         )
         return token, torch.tensor([POSITION], device="cuda")
 
-    return step, arguments
+    return step, arguments, restart
 
 
 def model(name: str) -> Made:
     case = of_kind("model")[name].make(Setting("cuda", torch.bfloat16, "large"))
-    return case.fn, case.args
+    return case.fn, case.args, lambda: None
 
 
 def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +103,7 @@ def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:
-    fn, arguments = made
+    fn, arguments, restart = made
     results, sides = {}, {}
     args = arguments(0)
     with torch.no_grad():
@@ -111,20 +118,36 @@ def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:
                 result.first_s = time.perf_counter() - start
                 for _ in range(30):
                     per_call(side, args, "cuda", 1)
-                sides[name] = side
+                sides[name] = _endless(side, restart)
+                restart()
         interleaved(sides, args, "cuda", options.rounds, results)
         if options.kernels:
             for name, side in sides.items():
                 print("\n".join(f"          {name} {line}" for line in kernels_of(side, args)), flush=True)
         for seed in (1, 2):
             fresh = arguments(seed)
+            restart()
             expected = [tensor.double() for tensor in tensors_in(fn(*fresh))]
             for name, side in sides.items():
                 with reported_in(results[name]):
+                    restart()
                     got = [tensor.double() for tensor in tensors_in(side(*fresh))]
                     far = max(((g - e).norm() / e.norm()).item() for g, e in zip(got, expected, strict=True))
                     results[name].error_norm = max(results[name].error_norm or 0.0, far)
     return results
+
+
+def _endless(side: Callable[..., Any], restart: Callable[[], None]) -> Callable[..., Any]:
+    calls = 0
+
+    def call(*args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if not calls % RESTART:
+            restart()
+        return side(*args)
+
+    return call
 
 
 def kernels_of(side: Callable[..., Any], args: tuple[Any, ...], calls: int = 5) -> list[str]:

@@ -133,6 +133,10 @@ class Interpreter:
                 self.memory[buffer.name] = tensor
 
     def _loops(self, node: ComputeNode) -> None:
+        for member in getattr(node, "members", ()):
+            self._loops(member)
+        if getattr(node, "members", ()):
+            return
         stored = []
         for store in node.stores:
             loops = _Loops(self, node)

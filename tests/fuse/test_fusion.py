@@ -67,8 +67,8 @@ class Program:
             )
         )
 
-    def extern(self, name: str, sizes: Sequence[int], *reads: str) -> None:
-        self.nodes.append(ExternNode(torch.clone, (), {}, self.buffer(name, sizes), list(reads), [name]))
+    def extern(self, name: str, sizes: Sequence[int], *reads: str, speaks: bool = False) -> None:
+        self.nodes.append(ExternNode(torch.clone, (), {}, self.buffer(name, sizes), list(reads), [name], speaks=speaks))
 
     def schedule(self, *outputs: str) -> list[Kernel | ExternNode]:
         layouts = [
@@ -222,17 +222,32 @@ def test_what_shares_a_launch_does_not_wait_for_itself():
     assert kernels == [["t1"], ["s1", "s2"], ["t2"]]
 
 
+@pytest.mark.parametrize("is_waited_for", [False, True])
 @pytest.mark.parametrize("waits", [False, True])
-def test_far_away_kernels_share_a_launch_where_nothing_waits(waits: bool):
+def test_far_away_kernels_share_a_launch_where_nothing_waits(is_waited_for: bool, waits: bool):
     p = Program(x=(8,), y=(8,), z=(5, 5))
     p.pointwise("a", (8,), lambda i: op("exp", p.at("x", i)))
-    if waits:
+    if is_waited_for:
         p.extern("m", (8,), "a")
     for number in range(20):
         p.extern(f"e{number}", (5, 5), f"e{number - 1}" if number else "z")
-    p.pointwise("b", (8,), lambda i: op("exp", p.at("y", i)))
-    kernels = [step for step in p.schedule("a", "b", *(["m"] if waits else ()), "e19") if isinstance(step, Kernel)]
-    assert len(kernels) == 1 + waits
+    p.extern("n", (8,), "e19")
+    p.pointwise("b", (8,), lambda i: op("exp", p.at("n" if waits else "y", i)))
+    steps = p.schedule("a", "b", "n", *(["m"] if is_waited_for else ()), "e19")
+    kernels = [step for step in steps if isinstance(step, Kernel)]
+    assert len(kernels) == 1 + (is_waited_for and waits)
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_a_write_that_outlives_the_graph_comes_before_no_error_that_came_first(speaks: bool):
+    p = Program(x=(8,), y=(8,), z=(5, 5))
+    p.pointwise("a", (8,), lambda i: op("exp", p.at("x", i)))
+    p.extern("m", (8,), "a")
+    for number in range(20):
+        p.extern(f"e{number}", (5, 5), f"e{number - 1}" if number else "z", speaks=speaks and number == 10)
+    p.pointwise("y@1", (8,), lambda i: op("add", p.at("y", i), const(1.0, torch.float64)), memory="y")
+    kernels = [step for step in p.schedule("a", "m", "e19") if isinstance(step, Kernel)]
+    assert [kernel.writes for kernel in kernels] == ([["a"], ["y@1"]] if speaks else [["a", "y@1"]])
 
 
 def test_a_write_in_place_comes_after_the_reads_of_what_was_there():

@@ -23,6 +23,7 @@ from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
 from framejit.backends.fuse.lowering.fusable import is_fusable
+from framejit.backends.fuse.lowering.indexed_writes import IndexedWrite, indexed_write
 from framejit.backends.fuse.lowering.lowered_tensor import (
     LazyBuffer,
     Tensor,
@@ -39,8 +40,10 @@ from framejit.fakes.operation_kinds import counted_in_lists
 
 def lower_mutation(b: Builder, storages: Storages, node: Node) -> None:
     """An operation whose schema says that it writes into arguments."""
-    if len(node.writes) == 1 and is_fusable(node) and _is_lowered(b, storages, node, node.writes[0]):
-        return
+    if len(node.writes) == 1 and is_fusable(node):
+        [target] = node.writes
+        if _is_lowered(b, storages, node, target) or _is_written_at_places(b, storages, node, target):
+            return
     _write_by_aten(b, storages, node)
 
 
@@ -61,6 +64,17 @@ def _is_lowered(b: Builder, storages: Storages, node: Node, target: Value) -> bo
     if value is NotImplemented:
         return False
     write(b, storages, target, value)
+    return True
+
+
+def _is_written_at_places(b: Builder, storages: Storages, node: Node, target: Value) -> bool:
+    found = None if overlaps(target, node) else indexed_write(node, *storages.operands(node))
+    if found is None:
+        return False
+    storage = storages.storage(target)
+    b.finish_products(found.value)
+    b.prepare(found.value, found.index)
+    _store(b, storages, storage, storages.tensor(target), found.value, counted=True, at=found)
     return True
 
 
@@ -111,11 +125,16 @@ def _element(value: Tensor, indices: Sequence[Index], dtype: torch.dtype) -> Exp
     return value.at(indices) if dtype.is_floating_point else value.rounded_at(indices)
 
 
-def _store(b: Builder, storages: Storages, storage: Held, target: Tensor, value: Tensor, counted: bool) -> None:
-    """Write in memory."""
+def _store(
+    b: Builder, storages: Storages, storage: Held, target: Tensor, value: Tensor, counted: bool,
+    at: IndexedWrite | None = None,
+) -> None:
+    """Write in memory: all of the target, or what `at` says of it."""
     old = b.realise(storage.content)
-    outer, indices = loops(target.sizes, target.strides)
-    place = target.place(indices)
+    if at is not None:
+        b.realise(at.index.content)  # of which one element is read for many
+    outer, indices = loops(target.sizes if at is None else at.sizes, target.strides)
+    place = target.place(indices if at is None else at.places(indices, target.sizes[at.dim]))
     _keep_old(b, old.memory, except_for=value.content)
     element = _element(value, broadcast(value, indices), old.dtype)
     if any(b.buffers[load.attr[0]].memory == old.memory and load.attr[1] != place for load in element.loads()):

@@ -37,22 +37,33 @@ def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[i
 def constraints(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[int]]:
     """For each node the earlier ones that must run before it whatever else changes places.
 
-    Besides its dependencies, what can be seen from outside keeps its order: writes into memory that outlives the graph,
-    random numbers, and errors and warnings of operations.
+    Besides its dependencies, what can be seen from outside keeps its order: random numbers, errors and warnings of
+    operations, and to them the writes into memory that outlives the graph, which an error must find done or not.
     """
     result = dependencies(nodes, buffers)
     last: int | None = None
+    written: list[int] = []
     for position, node in enumerate(nodes):
-        if _can_be_seen(node, buffers):
-            if last is not None:
-                result[position].add(last)
-            last = position
+        speaks = is_seen(node)
+        if not speaks and not writes_what_outlives(node, buffers):
+            continue
+        if last is not None:
+            result[position].add(last)
+        if speaks:
+            result[position].update(written)
+            last, written = position, []
+        else:
+            written.append(position)
     return result
 
 
-def _can_be_seen(node: Node, buffers: Mapping[str, Buffer]) -> bool:
-    if isinstance(node, ExternNode) and (node.ordered or node.speaks):
-        return True
+def is_seen(node: Node) -> bool:
+    """Whether when it runs can be seen from outside: it draws random numbers, counts, may raise or warn."""
+    return isinstance(node, ExternNode) and (node.ordered or node.speaks)
+
+
+def writes_what_outlives(node: Node, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether it writes into memory that outlives the graph."""
     return any(_outlives(buffers, name) for name in node.writes)
 
 

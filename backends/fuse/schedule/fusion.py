@@ -19,7 +19,7 @@ from typing import Final
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, flatten
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
-from framejit.backends.fuse.schedule.dependencies import dependencies, live_nodes
+from framejit.backends.fuse.schedule.dependencies import dependencies, is_seen, live_nodes, writes_what_outlives
 from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
@@ -162,14 +162,15 @@ def _taken_in(taker: Group, group: Group, buffers: dict[str, Buffer]) -> bool:
     taker.node = fused
     taker.stored = {store.buffer: store for store in fused.stores}
     taker.members += group.members
-    taker.position = max(taker.position, group.position)
+    if group.direct:  # else it runs where the taker does
+        taker.position = max(taker.position, group.position)
     return True
 
 
 def _pairs_of_small_groups(groups: list[Group], buffers: dict[str, Buffer]) -> Iterator[tuple[Group, Group]]:
     """Groups with those that have just taken them in: each as cheap as its launch, over as many turns, and neither
-    needing the other. What waits for the earlier one then waits for both, so only what is near, or what nothing before
-    the later one waits for."""
+    needing the other. What waits for the earlier one then waits for both, so only what is near, what nothing before
+    the later one waits for, or where the later one waits for nothing."""
     alike: dict[tuple[object, ...], list[Group]] = {}
     for group in list(groups):
         node = group.node
@@ -183,7 +184,11 @@ def _pairs_of_small_groups(groups: list[Group], buffers: dict[str, Buffer]) -> I
             if (
                 other.members + group.members <= MAX_MEMBERS
                 and not (group.before >> other.number & 1 or other.before >> group.number & 1)
-                and (group.position - other.position <= NEARBY or _nothing_waits(other, group.position, groups))
+                and (
+                    group.position - other.position <= NEARBY
+                    or _nothing_waits(other, group.position, groups)
+                    or _may_go_ahead(group, other.position, groups, buffers)
+                )
                 and _taken_in(other, group, buffers)
             ):
                 yield group, other
@@ -200,6 +205,14 @@ def _launch(node: ComputeNode) -> int:
 def _nothing_waits(group: Group, position: int, groups: list[Group]) -> bool:
     """Whether nothing up to a position in the program waits for the group."""
     return not any(group in other.direct and other.position < position for other in groups)
+
+
+def _may_go_ahead(group: Group, position: int, groups: list[Group], buffers: dict[str, Buffer]) -> bool:
+    """Whether the group, which waits for nothing, can as well run at an earlier position."""
+    return not group.direct and not (
+        writes_what_outlives(group.node, buffers)
+        and any(position < other.position < group.position and is_seen(other.node) for other in groups)
+    )
 
 
 def _replace(group: Group, producer: Group, groups: list[Group]) -> None:

@@ -1,7 +1,8 @@
-"""Kernels that share a launch: products of one input with matrices of different sizes, each by programs of its own.
+"""Kernels that share a launch, each by programs of its own: products of one input with matrices of different sizes, and
+small kernels that read the same.
 
 A product with few columns has too few programs to keep a GPU's memory busy; beside a larger one it costs what reading
-its matrix costs.
+its matrix costs. A small kernel costs its launch.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST_BUFFERS: Final = 48
 
 
 def side_by_side(steps: Sequence[Kernel | ExternNode], buffers: Mapping[str, Buffer]) -> list[Kernel | ExternNode]:
-    """The steps, where products of the same input that do not wait for one another have one launch."""
+    """The steps, where kernels that do not wait for one another have one launch."""
     if sum(map(_may_share, steps)) < 2:
         return [*steps]
     before = constraints([*steps], buffers)
@@ -40,7 +41,15 @@ def side_by_side(steps: Sequence[Kernel | ExternNode], buffers: Mapping[str, Buf
 
 
 def _may_share(step: Kernel | ExternNode) -> bool:
-    return isinstance(step, Kernel) and target_of(step.device).shares_launches and is_product(step)
+    if not isinstance(step, Kernel) or not target_of(step.device).shares_launches:
+        return False
+    return is_product(step) or _is_small(step)
+
+
+def _is_small(kernel: Kernel) -> bool:
+    """Whether it costs its launch, and computes each element by itself."""
+    size = kernel.parallel_size
+    return not kernel.reduction and type(size) is int and size <= target_of(kernel.device).few_elements
 
 
 def _fits(members: Sequence[Kernel], kernel: Kernel) -> bool:
@@ -51,6 +60,7 @@ def _fits(members: Sequence[Kernel], kernel: Kernel) -> bool:
         len(members) < MOST_MEMBERS
         and len(names) <= MOST_BUFFERS
         and first.device == kernel.device
+        and _is_small(first) == _is_small(kernel)
         and _length(first) == _length(kernel)
         and bool(set(first.reads) & set(kernel.reads))
     )

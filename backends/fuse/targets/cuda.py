@@ -146,7 +146,7 @@ class CudaTarget(Target):
         """The device's limits for the shapes of blocks: multiprocessors, registers, shared memory."""
         return GpuLimits.of_device(self.index) if self.is_there else WITHOUT_A_GPU
 
-    @cached_property
+    @property
     def overlaps_launches(self) -> bool:
         return self.is_there and torch.cuda.get_device_capability(self.index) >= WAITING_FROM
 

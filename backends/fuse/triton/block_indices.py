@@ -13,11 +13,10 @@ from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 
 class Indices:
-    """Writes the indices of a tile. `value` gives the name of an expression under a mask, for indices that are
-    computed."""
+    """Writes the indices of a tile. `computed` gives the name of an index that is computed under a mask."""
 
-    def __init__(self, tile: Tile, lines: Lines, value: Callable[[Expr, tuple[Expr, ...]], str]) -> None:
-        self.tile, self.lines, self.value = tile, lines, value
+    def __init__(self, tile: Tile, lines: Lines, computed: Callable[[Indirect, tuple[Expr, ...]], str]) -> None:
+        self.tile, self.lines, self.computed = tile, lines, computed
         self._names = {axis: axis.letter for axis in tile.axes}
 
     def sizes(self) -> None:
@@ -109,7 +108,7 @@ class Indices:
             if isinstance(atom, Var):
                 continue
             if isinstance(atom, Indirect):
-                inside = self.value(atom.value, mask)
+                inside = self.computed(atom, mask)
                 piece = inside if self.tile.wide else f"{inside}.to(tl.int32)"
             else:
                 piece = f"({self.text(atom.index, mask)}) {'//' if isinstance(atom, Quotient) else '%'} {atom.divisor}"

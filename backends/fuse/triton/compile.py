@@ -123,7 +123,10 @@ def _passes(source: TritonSource, capability: int) -> GpuBinary:
         if aligned
     }
     backend = make_backend(target)
-    options = backend.parse_options({"num_warps": source.warps, "enable_fp_fusion": True})
+    asserts = "tl.device_assert" in source.code  # which are left out but for `debug`
+    options = backend.parse_options(
+        {"num_warps": source.warps, "enable_fp_fusion": True, "debug": asserts, "sanitize_overflow": False}
+    )
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import torch
 
 from framejit.backends.fuse.loop_ir.expr import Expr
-from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.index import Index, Indirect
 from framejit.backends.fuse.loop_ir.nodes import Store
 from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.analysis import Analysis, is_softmax_sum
@@ -41,7 +41,8 @@ class Body:
         self.tile, self.pointers, self.lines = tile, pointers, lines
         self.kernel = tile.kernel
         self.analysis = Analysis(tile.kernel, tile.online)
-        self.indices = Indices(tile, lines, self.value)
+        self.indices = Indices(tile, lines, self._checked)
+        self.checked: set[tuple[str, int]] = set()
         self.outside_loop: dict[Key, str] = {}
         self.inside_loop: dict[Key, str] = {}
         self.scans = Scans(self)
@@ -409,6 +410,20 @@ class Body:
             scope[key] = self._computed(key)
         name = self._known(root)
         assert name is not None
+        return name
+
+    def _checked(self, index: Indirect, mask: Mask) -> str:
+        """The name of a computed index. As ATen's kernels do, those of ours assert that it is in range, if that takes
+        what is in memory."""
+        name = self.value(index.value, mask)
+        if index.value.loads() and (name, index.size) not in self.checked:
+            self.checked.add((name, index.size))
+            masks = [self.indices.mask(axis) for axis in self._ragged(self.dims(index.value, mask))]
+            masks += [self.value(*condition) for condition in self._conditions(mask)]
+            where = f", {' & '.join(masks)}" if masks else ""
+            self.lines.add(
+                f'tl.device_assert(({name} >= 0) & ({name} < {index.size}), "index out of bounds"{where})'
+            )
         return name
 
     def _known(self, key: Key) -> str | None:

@@ -280,7 +280,7 @@ def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -
         plan = variant.run_for.__self__.plan_for(dict(zip(variant.symbols, sizes)))  # type: ignore[attr-defined]
         kernels.append(next(step for step in plan.steps if step[0] == "cuda_kernel"))
         assert ("empty", 1, sizes, (sizes[1], 1), torch.float32, torch.device("cuda:0")) in plan.steps
-    (_, function, grid, threads, shared, arguments, device), other = kernels
-    assert (function, threads, shared, device) == (123, 128, 64, 0)
+    (_, function, grid, threads, shared, arguments, device, waits), other = kernels
+    assert (function, threads, shared, device, waits) == (123, 128, 64, 0, False)
     assert arguments == (("p", 0), ("p", 1), ("i32", 200), ("null",)) and grid == (700, 1, 1)
     assert other[5] == (("p", 0), ("p", 1), ("i32", 120), ("null",)) and other[2] == (900, 1, 1)

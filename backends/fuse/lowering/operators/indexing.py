@@ -18,7 +18,8 @@ from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.targets.lookup import target_of
 
 
-def _place(value: Expr, size: int, negative: bool = False) -> Index:
+def place_at(value: Expr, size: int, negative: bool = False) -> Index:
+    """An integer as a place along a dimension of a size; below 0 it is counted from the end if `negative`."""
     value = cast(value, torch.int64)
     if negative:
         value = a.where(a.lt(value, 0), a.add(value, size), value)
@@ -35,7 +36,7 @@ def _embedding(b: Builder, out: Value, weight: Tensor, indices: Tensor, *_: Any)
         return NotImplemented
     b.prepare(indices)
     return b.indexed(
-        lambda at: weight.at([_place(indices.at(at[:-1]), weight.sizes[0]), at[-1]]),
+        lambda at: weight.at([place_at(indices.at(at[:-1]), weight.sizes[0]), at[-1]]),
         weight,
         indices,
         sizes=tuple(out.shape),
@@ -51,7 +52,7 @@ def _index_select(b: Builder, out: Value, x: Tensor, dim: int, index: Tensor) ->
         return NotImplemented
     dim %= len(x.sizes)
     return b.indexed(
-        lambda at: x.at([*at[:dim], _place(index.at([at[dim]]), x.sizes[dim]), *at[dim + 1 :]]),
+        lambda at: x.at([*at[:dim], place_at(index.at([at[dim]]), x.sizes[dim]), *at[dim + 1 :]]),
         x,
         index,
         sizes=tuple(out.shape),
@@ -67,7 +68,7 @@ def _gather(b: Builder, out: Value, x: Tensor, dim: int, index: Tensor, **_: Any
         return NotImplemented
     dim %= len(x.sizes)
     return b.indexed(
-        lambda at: x.at([*at[:dim], _place(index.at(at), x.sizes[dim]), *at[dim + 1 :]]),
+        lambda at: x.at([*at[:dim], place_at(index.at(at), x.sizes[dim]), *at[dim + 1 :]]),
         x,
         index,
         sizes=tuple(out.shape),

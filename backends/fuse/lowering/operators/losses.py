@@ -115,8 +115,7 @@ def _nll_loss(
     def loss(indices: Any) -> Expr:
         label = cast(target.at(indices), torch.int64)
         counts = a.ne(label, ignore_index)
-        inside = a.both(a.both(a.ge(label, 0), a.lt(label, classes)), counts)
-        return masked(inside, op("neg", x.at([*indices, Index({Indirect(label, classes): 1})])), const(0.0, kind))
+        return masked(counts, op("neg", x.at([*indices, Index({Indirect(label, classes): 1})])), const(0.0, kind))
 
     each = b.indexed(loss, x, target, sizes=(rows,), dtype=kind, device=x.device, ops=4)
     counted = b.map(lambda label: cast(a.ne(label, ignore_index), kind), target, dtype=kind, ops=2)
