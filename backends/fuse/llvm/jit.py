@@ -26,7 +26,6 @@ def compile_text(text: str) -> bytes:
     builder = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
     passes.add_simplify_cfg_pass()
-    passes.add_instruction_combine_pass()
     passes.run(module, builder)
     return target.emit_object(module)
 
