@@ -8,7 +8,7 @@ import os
 import typing
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper
-from operator import is_
+from operator import attrgetter, is_
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, Final
 
@@ -33,16 +33,22 @@ _OF_C: Final = frozenset("torch torch._C torch._C._nn torch._C._special torch._C
 _PLAIN: Final = (int, float, bool, str, type(None))
 _BOUND: Final = (MethodType, MethodWrapperType)
 _OF_FUNCTIONS: Final = (FunctionType, _lru_cache_wrapper)
+_code_of: Final = attrgetter("__code__")
 
-_seen: list[tuple[list[Any], list[Any]]] = []
+_Content = tuple[list[Any], list[Any], list[Any]]
+"""What a module or class holds; the functions among it, and their code, in whose place other code can be put."""
+_seen: list[_Content] = []
 _digest: list[str] = []
 
 
 def torch_functions() -> str:
     """A hash over the functions of torch that graphs may reach, with the names they are under. Raises NotKept where
     one of them is not torch's own: what such a function depends on is not known."""
-    seen = [_content(place) for place in _PLACES]
-    if not (_digest and len(seen) == len(_seen) and all(map(_is_same, seen, _seen))):
+    if not (_digest and all(map(_is_as_it_was, _PLACES, _seen))):
+        seen = [_content(place) for place in _PLACES]
+        if _digest and all(map(_are_alike, seen, _seen)):
+            _seen[:] = seen
+            return _digest[0]
         digest, met = hashlib.sha256(), set[int]()
         for place in _PLACES:
             for name, value in list(vars(place).items()):
@@ -55,14 +61,27 @@ def torch_functions() -> str:
     return _digest[0]
 
 
-def _content(place: Any) -> tuple[list[Any], list[Any]]:
-    """What a module or class holds, and the code of the functions among it, in whose place other code can be put."""
-    held = [value for value in list(vars(place).values()) if type(value) is not ModuleType]  # some are imported late
-    return held, [value.__code__ for value in held if type(value) is FunctionType]
+def _content(place: Any) -> _Content:
+    held = list(vars(place).values())
+    functions = [value for value in held if type(value) is FunctionType]
+    return held, functions, [*map(_code_of, functions)]
 
 
-def _is_same(one: tuple[list[Any], list[Any]], other: tuple[list[Any], list[Any]]) -> bool:
-    return all(len(mine) == len(others) and all(map(is_, mine, others)) for mine, others in zip(one, other))
+def _is_as_it_was(place: Any, seen: _Content) -> bool:
+    """Whether a module or class holds what it held, in the order in which it did. Each capture asks, of thousands."""
+    held, functions, code = seen
+    return _is_same(list(vars(place).values()), held) and all(map(is_, map(_code_of, functions), code))
+
+
+def _are_alike(one: _Content, other: _Content) -> bool:
+    """Whether two contents are the same but for modules, of which some are imported late."""
+    return _is_same(*([value for value in held if type(value) is not ModuleType] for held, *_ in (one, other))) and (
+        _is_same(one[2], other[2])
+    )
+
+
+def _is_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(map(is_, one, other))
 
 
 def _said(name: str, value: Any, met: set[int]) -> Iterator[bytes]:

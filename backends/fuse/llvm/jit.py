@@ -34,12 +34,9 @@ class LoadedObject:
     """Object code in memory: executable for as long as this lives."""
 
     def __init__(self, code: bytes) -> None:
-        host = machine()
-        empty = llvm.parse_assembly("")
-        own = llvm.Target.from_default_triple().create_target_machine(
-            cpu=host.name, features=host.features, opt=2, codemodel="jitdefault"
-        )
-        self._engine = llvm.create_mcjit_compiler(empty, own)
+        machine()
+        own = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault")  # which compiles nothing
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), own)
         self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
