@@ -14,6 +14,7 @@ from framejit import _native
 from framejit._native import Dispatcher, EntryCache
 from framejit.background.imports_ahead import are_imported
 from framejit.config import config
+from framejit.environment.collector import resting
 from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit
@@ -67,6 +68,11 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     """Called by the native core where no entry fits: compiles the call, or decides that it stays Python's."""
     if builtins_are_replaced(fn.__code__):
         return None
+    with resting():  # once for all of it: each time it ends there is a collection, and after imports often a full one
+        return _entry_for(owner, fn, flat_args)
+
+
+def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`
         owner.options = make_options(name=fn.__qualname__)
         with _changing:

@@ -40,9 +40,9 @@ from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
+from framejit.environment.collector import resting
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.events import emit, warn
-from framejit.fakes.collector import resting
 from framejit.fakes.data_sizes import with_data_sizes
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from framejit.background.reply import KEPT, LEFT, Capture, Reply, capture_in_wor
 from framejit.background.worker import Worker, WorkerEnded
 from framejit.capture.kept_entry import frame_place, look_again, why_not_kept, why_not_looked_for
 from framejit.config import config
+from framejit.environment.collector import rests_for_others
 from framejit.environment.imports_under_way import other_threads_import
 from framejit.events import emit, warn
-from framejit.fakes.collector import is_resting
 
 MOST_UNFIT: Final = 3
 """Entries in a row that did not fit the call which found them, before a call is compiled for itself."""
@@ -92,7 +92,7 @@ def leaves_to_python(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], c
             len(_under_way) >= _most_at_once()
             or any(compilation.owner() is owner for compilation in _under_way)
             # a worker would find what other threads hold as they left it, and wait for them for ever
-            or is_resting()
+            or rests_for_others()
             or other_threads_import()
         ):
             return True

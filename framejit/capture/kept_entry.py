@@ -23,12 +23,12 @@ from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.kept_inputs import Copied, copies_of
 from framejit.config import config
+from framejit.environment.collector import resting
 from framejit.events import emit
 from framejit.events.log import log_writer
 from framejit.events.meter import meter
 from framejit.events.place import Place
 from framejit.events.selected import tell_selected
-from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.thread_questions import is_fx_tracing
 from framejit.kept import plain_values

@@ -14,12 +14,12 @@ from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.recompile import LimitReached
 from framejit.capture.replacement.kept_failure import KeptFailure  # noqa: F401  for entries of other processes
 from framejit.config import config
+from framejit.environment.collector import resting
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.environment.own_builtins import builtins_are_replaced, untold
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.errors import BackendError, GraphBreakError, InternalError, RecompileLimit
 from framejit.events import emit, warn
-from framejit.fakes.collector import resting
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.interpreter.handlers import (  # noqa: F401  register opcodes

@@ -14,8 +14,8 @@ from framejit import _native
 from framejit.backends.fuse.launches.launch_plan import Capturer, LaunchPlan
 from framejit.backends.fuse.launches.recorder import NotCapturable, Recorder
 from framejit.backends.fuse.plan.plan_parts import PlanParts
+from framejit.environment.collector import resting
 from framejit.environment.signal_handlers import SignalsWait
-from framejit.fakes.collector import resting
 
 PATIENCE: Final = 2
 """Calls of a plan before it is captured."""

@@ -24,8 +24,8 @@ from framejit.backends.fuse.training.assemble import assembled
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import CompiledHalf
+from framejit.environment.collector import resting
 from framejit.events import warn
-from framejit.fakes.collector import resting
 
 
 def compile_differentiable(

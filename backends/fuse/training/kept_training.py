@@ -26,8 +26,8 @@ from framejit.backends.fuse.training.differentiable import CompiledSegment, Diff
 from framejit.backends.fuse.training.half import Half, Trial
 from framejit.backends.fuse.training.training_record import TrainingReader, TrainingWriter
 from framejit.backends.graph_identity import LAUNCH_GRAPHS
+from framejit.environment.collector import resting
 from framejit.events import emit
-from framejit.fakes.collector import resting
 
 KIND: Final = "training"
 """The kind of entries in the disk cache that never change."""

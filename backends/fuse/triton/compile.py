@@ -21,7 +21,7 @@ from typing import Any
 
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.backends.fuse.triton.tiles.multiples import ALIGNED
-from framejit.fakes.collector import resting
+from framejit.environment.collector import resting
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure
 from framejit.capture.replacement.keep_entry import KeptParts, keep_entry
 from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
+from framejit.environment.collector import working
 from framejit.errors import GuardError
 from framejit.events import emit, listening
 from framejit.events.selected import tell_selected
-from framejit.fakes.collector import working
 from framejit.guards.diff import explain_miss
 from framejit.guards.guard import GuardRecord, record
 from framejit.guards.lower import lower

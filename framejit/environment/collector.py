@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 _lock = threading.Lock()
+_own = threading.local()
 _resting = 0
+"""Threads that have it rest."""
 _was_enabled = False
 
 
@@ -28,25 +30,36 @@ def _change(by: int) -> None:
             gc.enable()
 
 
-def is_resting() -> bool:
-    """Whether any thread captures a frame, or reads what was captured."""
-    return _resting > 0
+def rests_for_others() -> bool:
+    """Whether another thread captures a frame, or reads what was captured."""
+    return _resting > bool(_depth())
+
+
+def _depth() -> int:
+    """In how many blocks of `resting` this thread is."""
+    return getattr(_own, "depth", 0)
 
 
 @contextmanager
-def resting() -> Iterator[None]:
-    _change(+1)
+def _at(depth: int) -> Iterator[None]:
+    before = _depth()
+    _own.depth = depth
+    change = bool(depth) - bool(before)
+    if change:
+        _change(change)
     try:
         yield
     finally:
-        _change(-1)
+        _own.depth = before
+        if change:
+            _change(-change)
 
 
-@contextmanager
-def working() -> Iterator[None]:
-    """Inside `resting()`: for the time of a call of foreign code."""
-    _change(-1)
-    try:
-        yield
-    finally:
-        _change(+1)
+def resting() -> AbstractContextManager[None]:
+    """While in the block, nothing is collected."""
+    return _at(_depth() + 1)
+
+
+def working() -> AbstractContextManager[None]:
+    """Inside of `resting()`: for the time of a call of foreign code."""
+    return _at(0)
