@@ -7,6 +7,7 @@ environment before torch is there needs a process of its own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -87,18 +88,26 @@ class _Server:
                 [sys.executable, __file__, str(theirs.fileno()), *having], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env={**inherited, **environment},
             )
-        self.replies = self.channel.makefile("r")
+        # without a buffer, in which select would not see an answer that came together with the one before
+        self.replies = self.channel.makefile("rb", buffering=0)
+        self.answers = True
         atexit.register(self.close)
 
     def ask(self, request: dict[str, Any], timeout: float) -> list[int] | None:
         """The status of each process of the program; None where one did not end in time."""
+        self.answers = False  # if what follows is interrupted, the next answer would be this one's
         self.channel.sendall(json.dumps(request).encode() + b"\n")
         pids = json.loads(self.replies.readline())
-        ready, _, _ = select.select([self.channel], [], [], timeout)
-        if not ready:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+        ready: list[object] = []
+        try:
+            ready, _, _ = select.select([self.channel], [], [], timeout)
+        finally:
+            if not ready:
+                for pid in pids:
+                    with contextlib.suppress(ProcessLookupError):  # it ended just now
+                        os.kill(pid, signal.SIGKILL)
         statuses = json.loads(self.replies.readline())
+        self.answers = True
         return statuses if ready else None
 
     def close(self) -> None:
@@ -113,7 +122,7 @@ _servers: dict[tuple[object, ...], _Server] = {}
 
 def _server(environment: dict[str, str], having: tuple[str, ...]) -> _Server:
     key = *environment.items(), *having
-    if key not in _servers:
+    if key not in _servers or not _servers[key].answers:
         _servers[key] = _Server(environment, having)
     return _servers[key]
 
