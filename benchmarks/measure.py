@@ -119,14 +119,16 @@ def caches_in(folder: str) -> dict[str, str]:
 
 
 # ---- running -------------------------------------------------------------------------------------------------------
-def implement(implementation: str, fn: Callable[..., Any], backend: str) -> Callable[..., Any]:
+def implement(
+    implementation: str, fn: Callable[..., Any], backend: str, mode: str | None = None
+) -> Callable[..., Any]:
     if implementation == "eager":
         return fn
     if implementation == "compile":
-        return torch.compile(fn)
+        return torch.compile(fn, mode=mode)
     import framejit
 
-    return framejit.optimize(fn, backend=backend)
+    return framejit.optimize(fn, backend=backend, mode=mode or "default")
 
 
 def sync(device: str) -> None:

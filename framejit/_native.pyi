@@ -304,7 +304,12 @@ class LaunchGraph:
     Launch graphs of one device share their memory: those on different streams run one behind the other.
     """
 
-    def __new__(cls, graph: CudaGraph, nodes: tuple[tuple[Any, ...], ...]) -> LaunchGraph: ...
+    def __new__(
+        cls, graph: CudaGraph, nodes: tuple[tuple[Any, ...], ...], keeps: bool = False
+    ) -> LaunchGraph:
+        """`keeps`: what it gives lies in memory of its own ("place" steps), so that it is launched on one stream only:
+        what reads that there has ended when it is written again."""
+
     @property
     def error(self) -> str | None:
         """Why it can't be launched any more."""
@@ -327,6 +332,8 @@ class Plan:
       begins `offset` elements after where the other begins. The dtype may differ if its size is the same.
     - ("inherit", slot, input_slot, sizes, strides, dtype, device, bytes): like "reinterpret" of the input, from its
       beginning, if nobody else holds that any more and its memory has so many bytes; else like "empty".
+    - ("place", slot, sizes, strides, tensor): a new tensor over the memory of that tensor, from its beginning. While
+      anybody else holds that memory, which an earlier call gave out, the fallback runs instead.
     - ("cpu_kernel", address, tensor_slots, ints, total, grain): the C function `void (char *const *pointers, const
       int64_t *ints, int64_t begin, int64_t end)` for the range [0, total), split evenly among at most
       `torch.get_num_threads()` threads so that none gets less than `grain`. It runs without the interpreter's lock from
@@ -335,11 +342,13 @@ class Plan:
       current stream. Each argument is ("p", slot), ("i32", n), ("i64", n), ("f32", x), ("f64", x) or ("null",). A
       kernel that `waits` itself for the launch before it, by griddepcontrol.wait, may begin before that has ended (CUDA
       Programming Guide, programmatic dependent launch); drivers that can't do so make it wait.
-    - ("graph", launch_graph, pointers, copies_in, copies_out): a launch of a captured graph. Of each pointer (slot,
-      node, argument, offset): an argument of one of the nodes that the launch graph knows becomes the address of the
-      data of the slot's value and so many bytes behind it. Copies are (slot, address, bytes), from the value's data to
-      that place before the launch, or back from there behind it. Where the program captures a graph, or the driver
-      refuses an address, the fallback runs instead.
+    - ("ready", launch_graph): where it can't be launched (the program captures a graph itself, the driver refused
+      an address before, or it keeps results and torch's current stream is another) the fallback runs instead.
+    - ("graph", launch_graph, pointers, copies_in, copies_out, device): a launch of a captured graph. Of each pointer
+      (slot, node, argument, offset): an argument of one of the nodes that the launch graph knows becomes the address of
+      the data of the slot's value and so many bytes behind it. Copies are (slot, address, bytes), from the value's data
+      to that place before the launch, or back from there behind it. Where a value that is to be copied lies on a device
+      of another type, or the driver refuses an address, the fallback runs instead.
     - ("call", callable, args, kwargs, results): args a tuple, kwargs a dict or None, results a slot, None (ignored), or
       a tuple of those for the items of a tuple or list.
     - ("expect", slot, sizes, strides, repair): a result that is not of that shape is replaced by `repair(tensor)`,

@@ -13,7 +13,7 @@ from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
 from framejit.backends.fuse.account.compiled_graph import PART, SIZES, CompiledGraph, recall, remember
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_unfused
+from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_launches, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundPlan, find, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
@@ -26,7 +26,6 @@ from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, 
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
-from framejit.backends.fuse.launches.recorder import Recorder
 from framejit.backends.fuse.loops import GraphInParts, has_loops, why_whole
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
@@ -34,7 +33,7 @@ from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import SAMPLES, note_folding, plainly, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
-from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, identity
@@ -42,7 +41,7 @@ from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.collector import resting
 from framejit.environment.imports_under_way import met_half_a_module
-from framejit.events import emit, warn
+from framejit.events import warn
 from framejit.fakes.data_sizes import with_data_sizes
 
 if TYPE_CHECKING:
@@ -162,8 +161,6 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     try:
         recorded, text, tracked = _recorded(gm, example_inputs, graph)
     except NeedsGradients:
-        if gm.meta.get(LAUNCH_GRAPHS) and any(_recorder_of(tensor.device) for tensor in example_inputs):
-            _tell_launches(graph)("plain", "gradients are wanted of it")
         return compile_differentiable(gm, example_inputs, graph)
     weights = frozen_weights(recorded, gm, example_inputs)
     key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune)
@@ -180,7 +177,7 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     note_folding(graph, record.folding)
     run: Callable[..., Any] = found.plan
     if record.cuda and gm.meta.get(LAUNCH_GRAPHS):
-        run = LaunchGraphs(found.plan, found.parts, _recorder_of, _tell_launches(graph))
+        run = LaunchGraphs(found.plan, found.parts, recorder_of, tell_launches(graph))
     elif key is not None:
         graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     tell_kernels(graph, record.kernels)
@@ -193,17 +190,6 @@ def _selector(
     # a plan is captured after a few calls: those measured reach beyond
     samples = LAUNCHED_SAMPLES if gm.meta.get(LAUNCH_GRAPHS) else SAMPLES
     return selector(run, gm.forward, pure, cuda, graph, moved, samples)
-
-
-def _recorder_of(device: torch.device) -> Recorder | None:
-    return target_of(device).recorder
-
-
-def _tell_launches(graph: CompiledGraph) -> Callable[[str, str], None]:
-    def tell(state: str, reason: str) -> None:
-        emit("launch_graph", graph_id=graph.graph_id, graph=graph.name, state=state, reason=reason)
-
-    return tell
 
 
 def _compile_symbolic(
@@ -235,7 +221,7 @@ def _compile_symbolic(
     def finished(plan: _native.Plan, parts: Callable[[], PlanParts]) -> Callable[..., Any]:
         run: Callable[..., Any] = plan
         if cuda and gm.meta.get(LAUNCH_GRAPHS) and next(launched) < MOST_LAUNCHED:
-            run = LaunchGraphs(plan, parts(), _recorder_of, _tell_launches(graph))
+            run = LaunchGraphs(plan, parts(), recorder_of, tell_launches(graph))
         return plainly(run) if plain else run
 
     plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), gm.forward, finished, select)

@@ -71,7 +71,7 @@ def test_two_parts_of_a_function_win_together():
     told = events.events("perf")
     said = payback(broken.__qualname__)
     won = sum(perf.eager_us - perf.compiled_us for perf in told if perf.state == "compiled")
-    assert said.after == pytest.approx(said.seconds * 1e6 / won, rel=0.1)
+    assert said.after == pytest.approx(said.seconds * 1e6 / won, rel=0.1, abs=1.01)  # of calls, whole ones
 
 
 def test_what_is_not_measured_is_not_said():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
@@ -46,6 +46,15 @@ def tell_training(
         "training", graph_id=forward.graph_id, graph=forward.name, kernels=kernels, kept=kept,
         computed_again=computed_again,
     )
+
+
+def tell_launches(graph: CompiledGraph) -> Callable[[str, str], None]:
+    """What tells whether a graph's launches are one, `captured` or `plain`, and why."""
+
+    def tell(state: str, reason: str) -> None:
+        emit("launch_graph", graph_id=graph.graph_id, graph=graph.name, state=state, reason=reason)
+
+    return tell
 
 
 def tell_unfused(graph: CompiledGraph) -> None:

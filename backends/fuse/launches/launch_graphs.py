@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -40,10 +40,17 @@ class LaunchGraphs:
     """
 
     def __init__(
-        self, plan: _native.Plan, parts: PlanParts, recorder_of: Callable[[torch.device], Recorder | None], tell: Tell
+        self, plan: _native.Plan, parts: PlanParts, recorder_of: Callable[[torch.device], Recorder | None], tell: Tell,
+        n_seen: int | None = None, forward: LaunchGraphs | None = None,
     ) -> None:
-        """`parts`: what the plan was made of, with numbers for its kernels."""
+        """
+        parts: What the plan was made of, with numbers for its kernels.
+        n_seen: So many outputs, the first, are seen by the program; the others are kept for a backward, in memory of
+            the graph's own. None: all are seen.
+        forward: Of a backward, what keeps its inputs. They lie elsewhere once that is launched as a graph.
+        """
         self._plan, self._parts, self._recorder_of, self._tell = plan, parts, recorder_of, tell
+        self._n_seen, self._forward = n_seen, forward
         self._capturer: Capturer | None = None
         self._launch: LaunchPlan | None = None
         self._kept: list[LaunchPlan] = []
@@ -59,31 +66,51 @@ class LaunchGraphs:
         launch = self._launch
         return self._plainly(inputs) if launch is None else launch.plan(*inputs)
 
+    def consume(self, inputs: list[torch.Tensor]) -> Any:
+        """Run it and empty the list: a plan that is not captured lets each input go after its last use."""
+        launch = self._launch or self._considered(inputs)
+        if launch is None:
+            return self._plan.consume(inputs)
+        results = launch.plan(*inputs)
+        inputs.clear()
+        return results
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it was captured, or will not be."""
+        return self._launch is not None or bool(self.why_plain)
+
     def give_up(self, why: str) -> None:
         """Run the plan itself from here on."""
         self._launch = self._capturer = None
         self._kept.clear()
         self.why_plain = why
 
-    def _plainly(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+    def _plainly(self, inputs: Sequence[torch.Tensor]) -> Any:
         """A call while there is no launch plan for where the inputs lie."""
-        if not self.why_plain and _capturing.acquire(blocking=False):
+        launch = self._considered(inputs)
+        return self._plan(*inputs) if launch is None else launch.plan(*inputs)
+
+    def _considered(self, inputs: Sequence[torch.Tensor]) -> LaunchPlan | None:
+        """A new launch plan, if it is time for one. A backward waits for the forward's: what that keeps lies elsewhere
+        from then on."""
+        is_time = not self.why_plain and (self._forward is None or self._forward.is_decided)
+        if is_time and _capturing.acquire(blocking=False):
             try:
                 with SignalsWait():
                     self._try_to_launch(inputs)
             finally:
                 _capturing.release()
-        launch = self._launch
-        return self._plan(*inputs) if launch is None else launch.plan(*inputs)
+        return self._launch
 
-    def _try_to_launch(self, inputs: tuple[torch.Tensor, ...]) -> None:
+    def _try_to_launch(self, inputs: Sequence[torch.Tensor]) -> None:
         try:
             capturer = self._capturer
             if capturer is None:
                 recorder = self._recorder(inputs)
                 if recorder is None:
                     return
-                capturer = self._capturer = Capturer(self._plan, self._parts, recorder)
+                capturer = self._capturer = Capturer(self._plan, self._parts, recorder, self._n_seen)
             if capturer.recorder.is_capturing() or not self._watch(capturer, inputs):
                 return
             with resting(), warnings.catch_warnings(record=True) as told:
@@ -104,7 +131,7 @@ class LaunchGraphs:
             copied = sum(1 for slot in capturer.watched if slot in self._moving)
             self._tell("captured", f"{copied} inputs are copied" if copied else "")
 
-    def _recorder(self, inputs: tuple[torch.Tensor, ...]) -> Recorder | None:
+    def _recorder(self, inputs: Sequence[torch.Tensor]) -> Recorder | None:
         """The recorder of the device of the inputs; None, for good, if it has none."""
         recorders = {tensor.device: self._recorder_of(tensor.device) for tensor in inputs}
         found = [recorder for recorder in recorders.values() if recorder is not None]
@@ -118,7 +145,7 @@ class LaunchGraphs:
         self.give_up(why)
         self._tell("plain", why)
 
-    def _watch(self, capturer: Capturer, inputs: tuple[torch.Tensor, ...]) -> bool:
+    def _watch(self, capturer: Capturer, inputs: Sequence[torch.Tensor]) -> bool:
         """Note where inputs lie and which thread runs; whether it is time to capture."""
         thread = threading.get_ident()
         is_prepared = thread in self._threads

@@ -4,17 +4,19 @@ and makes the outputs. Inputs are read where they are, and outputs are fresh at 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from framejit import _native
+from framejit.backends.fuse.launches.draws import Draw, with_stand_ins
 from framejit.backends.fuse.launches.memory_use import MemoryUse, Results, memory_use, results_of
 from framejit.backends.fuse.launches.recorder import NotCapturable, Recorder
 from framejit.backends.fuse.plan.extent import extent
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.plan.plan_parts import PlanParts
+from framejit.guards.tensor_layout import LAYOUT
 
 Trace = Sequence[tuple[int, int, tuple[int, ...]]]
 """Of each kernel of ours that was launched the number of its step, its node in the graph, and the addresses it got."""
@@ -34,10 +36,16 @@ class LaunchPlan:
 class Capturer:
     """Makes launch plans of one plan. Raises NotCapturable where that can't be, whatever the inputs."""
 
-    def __init__(self, plan: _native.Plan, parts: PlanParts, recorder: Recorder) -> None:
+    def __init__(
+        self, plan: _native.Plan, parts: PlanParts, recorder: Recorder, n_seen: int | None = None
+    ) -> None:
+        """`n_seen`: so many outputs, the first, are seen by the program; the others are kept for a backward. None: all
+        are."""
         self.plan, self.parts, self.recorder = plan, parts, recorder
         self.use: MemoryUse = memory_use(parts, recorder.device)
-        self.results: Results = results_of(parts, self.use)
+        self.results: Results = results_of(parts, self.use, n_seen)
+        self.kept = frozenset(self.results.kept if LAYOUT["owners"] else ())
+        """What is kept lies in memory of the graph's own, where a backward's graph can read it in place."""
         self.watched = tuple(slot for slot in range(parts.n_inputs) if slot in self.use.of_library)
         """Inputs that operations of a library read or write."""
 
@@ -52,13 +60,14 @@ class Capturer:
         """
         self._look_at(inputs)
         placed = {slot for slot in self.watched if slot in moving and self._may_be_placed(slot, inputs[slot])}
-        wanted = frozenset(self.results.copied)
+        wanted = self.kept.union(self.results.copied)
         versions = [_version(tensor) for tensor in inputs]
+        plan, draws = self._drawing_nothing()
 
         def run() -> tuple[list[torch.Tensor], Any]:
             given = [_like(tensor) if slot in placed else tensor for slot, tensor in enumerate(inputs)]
             before = [_version(tensor) for tensor in given]
-            traced = self.plan.traced(tuple(given), wanted, self.recorder.device)
+            traced = plan.traced(tuple(given), wanted, self.recorder.device)
             writes = {
                 slot: _version(tensor) - version
                 for slot, (tensor, version) in enumerate(zip(given, before))
@@ -67,24 +76,38 @@ class Capturer:
             return given, (traced, writes)
 
         try:
-            recorded, (given, (traced, writes)) = self.recorder.record(run)
+            # what is kept outlives the launch, and graphs in a common pool write into each other's memory
+            recorded, (given, (traced, writes)) = self.recorder.record(run, bool(self.kept))
+            copied = [draw for draw in draws if draw.slot in self.use.of_library]
+            for draw in copied if traced is not None else ():
+                draw.have_place()
+            if copied:
+                recorded, (given, (traced, writes)) = self.recorder.record(run, bool(self.kept))
         finally:
             _set_versions(inputs, versions)  # nothing was carried out as yet
         if traced is None:
             return None
         trace, tensors = traced
         self._check_copied(given, inputs, tensors)
-        nodes, pointers = self._nodes(trace)
-        graph = _native.LaunchGraph(recorded, nodes)
+        drawn = {draw.slot: draw for draw in draws}
+        nodes, pointers = self._nodes(trace, drawn)
+        graph = _native.LaunchGraph(recorded, nodes, bool(self.kept))
         places = tuple((slot, given[slot].data_ptr(), self.parts.spans[slot]) for slot in sorted(placed))
-        back = tuple(
-            (slot, tensor.data_ptr(), extent(tensor.shape, tensor.stride()) * tensor.itemsize)
-            for slot, tensor in sorted(tensors.items())
-        ) + tuple(place for place in places if place[0] in self.parts.alone)
+        back = tuple(_span(slot, tensors[slot]) for slot in sorted(tensors) if slot not in self.kept) + tuple(
+            place for place in places if place[0] in self.parts.alone
+        )
+        places += tuple(_span(draw.slot, draw.place) for draw in draws if draw.place is not None)
         fixed = tuple((slot, inputs[slot].data_ptr()) for slot in self.watched if slot not in placed)
         steps = [
-            *(self._allocation(slot, tensors.get(slot)) for slot in (*self.results.fresh, *self.results.copied)),
-            ("graph", graph, pointers, places, back),
+            ("ready", graph),
+            *(_place(slot, tensors[slot]) for slot in sorted(self.kept)),
+            *(draw.before_launch() for draw in draws),
+            *(
+                self._allocation(slot, tensors.get(slot))
+                for slot in (*self.results.fresh, *self.results.copied)
+                if slot not in self.kept
+            ),
+            ("graph", graph, pointers, places, back, self.recorder.device),
             *_counting(writes),
             *self.results.steps,
         ]
@@ -94,6 +117,13 @@ class Capturer:
             alone=parts.alone, spans=parts.spans, name=self.plan.name, fixed=fixed,
         )
         return LaunchPlan(plan, graph, fixed)
+
+    def _drawing_nothing(self) -> tuple[_native.Plan, list[Draw]]:
+        """The plan without what draws random numbers, and that."""
+        steps, draws = with_stand_ins(self.parts.steps)
+        if not draws:
+            return self.plan, draws
+        return replace(self.parts, steps=steps).native((), self.plan.fallback, self.plan.name), draws
 
     def _look_at(self, inputs: Sequence[torch.Tensor]) -> None:
         """Raises NotCapturable for inputs that lie elsewhere and are read: what was in them while capturing would be
@@ -114,18 +144,21 @@ class Capturer:
         self, given: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], tensors: dict[int, torch.Tensor]
     ) -> None:
         """Raises NotCapturable for results that share memory with an input or another result: copies would not."""
-        known = {tensor.untyped_storage().data_ptr() for tensor in (*given, *inputs) if tensor.numel()}
+        known = {_storage(tensor) for tensor in (*given, *inputs)}
         for tensor in tensors.values():
-            address = tensor.untyped_storage().data_ptr()
+            address = _storage(tensor)
             if tensor.numel() and address in known:
                 raise NotCapturable("an operation gives a tensor that shares memory with another one")
             known.add(address)
 
-    def _nodes(self, trace: Trace) -> tuple[tuple[Any, ...], tuple[tuple[int, int, int, int], ...]]:
+    def _nodes(
+        self, trace: Trace, drawn: Collection[int]
+    ) -> tuple[tuple[Any, ...], tuple[tuple[int, int, int, int], ...]]:
         """The nodes that are given addresses at each launch, and which: of the data of a slot's value and bytes behind
         it, for a node and argument of it."""
         given = {slot for slot in range(self.parts.n_inputs) if slot not in self.use.of_library}
-        given |= {*self.results.fresh}
+        given |= {slot for slot in (*self.results.fresh, *drawn) if slot not in self.kept}
+        given -= {slot for slot in drawn if slot in self.use.of_library}  # which are copied
         nodes: list[Any] = []
         pointers: list[tuple[int, int, int, int]] = []
         for number, node, addresses in trace:
@@ -150,6 +183,21 @@ class Capturer:
             return step
         assert tensor is not None
         return ("empty", slot, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device)
+
+
+def _span(slot: int, tensor: torch.Tensor) -> tuple[int, int, int]:
+    """A slot, where its tensor lies, and its bytes."""
+    return slot, tensor.data_ptr(), extent(tensor.shape, tensor.stride()) * tensor.itemsize
+
+
+def _place(slot: int, tensor: torch.Tensor) -> tuple[Any, ...]:
+    return ("place", slot, tuple(tensor.shape), tuple(tensor.stride()), tensor)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Where torch keeps what it knows of a tensor's memory. A Python object for that would hold it from then on."""
+    address: int = torch._C._storage_address(tensor)  # type: ignore[attr-defined]
+    return address
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import torch
 
 from framejit import _native
+from framejit.backends.fuse.launches.draws import drawn_slot
 from framejit.backends.fuse.launches.recorder import NotCapturable
 from framejit.backends.fuse.plan.plan_functions import (
     count_back,
@@ -82,6 +84,9 @@ def _note(use: MemoryUse, step: Step, device: torch.device) -> None:
         if step[5].type != device.type:
             raise NotCapturable(f"it makes a tensor on the device {step[5]}")
         _root(use, step[1], step)
+    elif kind == "inherit":  # nobody but the plan holds it while capturing, and a launch graph takes no memory over
+        _, slot, _, sizes, strides, dtype, where, _ = step
+        _root(use, slot, ("empty", slot, sizes, strides, dtype, where))
     elif kind == "reinterpret":
         _, slot, base, _, _, offset, dtype = step
         place = use.places[base]
@@ -102,16 +107,25 @@ def _note_call(use: MemoryUse, step: Step) -> None:
     _, function, args, kwargs, results = step
     if function in COUNTS:
         return
+    slot = drawn_slot(step)
+    looks_at_content = slot is None or slot != results
     taken = {use.places[slot].root for slot in values_in((args, kwargs))}
-    if function not in VIEWS:
+    if function not in VIEWS and function is not _empty_like() and looks_at_content:
         use.launches(taken, True)
     for slot in results if isinstance(results, tuple) else (results,):
         if slot is None:
             continue
         _root(use, slot, step)
-        use.of_library.add(slot)
+        if looks_at_content:
+            use.of_library.add(slot)
         if function in VIEWS:
             use.seen[slot] = taken
+
+
+@cache
+def _empty_like() -> Callable[..., Any]:
+    """An operation that launches nothing, and looks at no content of what it is given."""
+    return torch.ops.aten.empty_like.default._op
 
 
 def _root(use: MemoryUse, slot: int, step: Step) -> None:
@@ -139,16 +153,30 @@ class Results:
     """Slots of memory that kernels of ours write into: it can be another at each launch."""
     copied: tuple[int, ...]
     """Slots of what libraries give or touch: it is copied from where it lies."""
+    kept: tuple[int, ...]
+    """Those of them that no output leads to which the program sees."""
     steps: tuple[Step, ...]
     """Steps that make outputs of these and of inputs, and count their writes, without launching anything."""
 
 
-def results_of(parts: PlanParts, use: MemoryUse) -> Results:
-    """How the outputs of a plan come about behind each launch of its graph."""
+def results_of(parts: PlanParts, use: MemoryUse, n_seen: int | None = None) -> Results:
+    """How the outputs of a plan come about behind each launch of its graph. `n_seen`: so many of them, the first, are
+    seen by the program; None for all."""
+    fresh, copied, repeated = _ways(parts.outputs, use)
+    seen = fresh | copied if n_seen is None else set().union(*_ways(parts.outputs[:n_seen], use)[:2])
+    made = {id(use.made_by[slot]) for slot in repeated}
+    known = fresh | copied | repeated
+    steps = tuple(step for step in parts.steps if id(step) in made or _counts_only(step, known))
+    return Results(tuple(sorted(fresh)), tuple(sorted(copied)), tuple(sorted((fresh | copied) - seen)), steps)
+
+
+def _ways(outputs: tuple[Any, ...], use: MemoryUse) -> tuple[set[int], set[int], set[int]]:
+    """The slots that outputs lead to: of memory that kernels of ours write, of what libraries touch, and of what steps
+    make of these without a launch."""
     fresh: set[int] = set()
     copied: set[int] = set()
     repeated: set[int] = set()
-    waiting = [*values_in(parts.outputs)]
+    waiting = [*values_in(outputs)]
     while waiting:
         slot = waiting.pop()
         step = use.made_by.get(slot)
@@ -162,12 +190,9 @@ def results_of(parts: PlanParts, use: MemoryUse) -> Results:
         elif step[1] in VIEWS:
             repeated.add(slot)
             waiting += values_in((step[2], step[3]))
-        else:
+        elif drawn_slot(step) != slot:
             copied.add(slot)
-    made = {id(use.made_by[slot]) for slot in repeated}
-    known = fresh | copied | repeated
-    steps = tuple(step for step in parts.steps if id(step) in made or _counts_only(step, known))
-    return Results(tuple(sorted(fresh)), tuple(sorted(copied)), steps)
+    return fresh, copied, repeated
 
 
 def _counts_only(step: Step, slots: set[int]) -> bool:

@@ -23,6 +23,7 @@ class Recorder(Protocol):
     def is_capturing(self) -> bool:
         """Whether somebody captures what is launched on the current stream."""
 
-    def record(self, run: Callable[[], Any]) -> tuple[_native.CudaGraph, Any]:
+    def record(self, run: Callable[[], Any], is_alone: bool) -> tuple[_native.CudaGraph, Any]:
         """Capture what `run` launches, which is not carried out, and what it gives. What it allocates on the device is
-        the graph's from then on. Raises what `run` raises, and what torch raises where something can't be captured."""
+        the graph's from then on, and that of other graphs, too, unless `is_alone`. Raises what `run` raises, and what
+        torch raises where something can't be captured."""

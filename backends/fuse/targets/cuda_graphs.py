@@ -13,8 +13,8 @@ from framejit import _native
 
 
 class CudaRecorder:
-    """Captures on one GPU. All graphs share one pool of memory: they run one behind the other, and what is in it need
-    not outlive a launch.
+    """Captures on one GPU. Graphs share one pool of memory: they run one behind the other, and what is in it need not
+    outlive a launch. Where it must, a graph has a pool of its own.
 
     Whether a capture succeeds or fails, torch is left as it was. Its own class for graphs is not used for that: as of
     torch 2.11 it leaves the allocators as while capturing where a capture fails, and for as long as it captures, other
@@ -45,11 +45,11 @@ class CudaRecorder:
         with torch.cuda.device(self.device):
             return torch.cuda.is_current_stream_capturing()
 
-    def record(self, run: Callable[[], Any]) -> tuple[_native.CudaGraph, Any]:
+    def record(self, run: Callable[[], Any], is_alone: bool) -> tuple[_native.CudaGraph, Any]:
         with torch.cuda.stream(self._stream):
             # cuBLAS's workspace is to come from the pool, and not to be handed to others later
             torch._C._cuda_clearCublasWorkspaces()
-            pool = self._use_pool()
+            pool = self._use_pool(is_alone)
             try:
                 try:
                     graph, result = self._capture(run)
@@ -57,9 +57,9 @@ class CudaRecorder:
                     torch._C._cuda_clearCublasWorkspaces()
                     torch._C._cuda_endAllocateToPool(self._index, pool)
             except BaseException:
-                self._leave_pool(pool)
+                self._leave_pool(pool, is_alone)
                 raise
-        weakref.finalize(graph, self._leave_pool, pool).atexit = False
+        weakref.finalize(graph, self._leave_pool, pool, is_alone).atexit = False
         return graph, result
 
     def _capture(self, run: Callable[[], Any]) -> tuple[_native.CudaGraph, Any]:
@@ -72,17 +72,19 @@ class CudaRecorder:
             raise
         return graph, result
 
-    def _use_pool(self) -> tuple[int, int]:
-        """Have this thread allocate in the pool. The allocator drops a pool that nobody uses any more, so that another
-        one is begun then."""
-        pool = self._pool or torch.cuda.graph_pool_handle()
+    def _use_pool(self, is_alone: bool) -> tuple[int, int]:
+        """Have this thread allocate in the common pool or a new one. The allocator drops a pool that nobody uses any
+        more, so that another one is begun then."""
+        pool = torch.cuda.graph_pool_handle() if is_alone or self._pool is None else self._pool
         torch._C._cuda_beginAllocateCurrentThreadToPool(self._index, pool)
-        self._pool = pool
-        self._users += 1
+        if not is_alone:
+            self._pool = pool
+            self._users += 1
         return pool
 
-    def _leave_pool(self, pool: tuple[int, int]) -> None:
-        self._users -= 1
-        if not self._users:
-            self._pool = None
+    def _leave_pool(self, pool: tuple[int, int], is_alone: bool) -> None:
+        if not is_alone:
+            self._users -= 1
+            if not self._users:
+                self._pool = None
         torch._C._cuda_releasePool(self._index, pool)

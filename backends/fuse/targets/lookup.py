@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from framejit.backends.fuse.launches.recorder import Recorder
 from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.target import Target, WithoutMemory
@@ -22,6 +23,11 @@ def target_of(device: torch.device) -> Target:
     if target is None:
         target = _targets[device] = _KINDS.get(device.type, Target)(device)
     return target
+
+
+def recorder_of(device: torch.device) -> Recorder | None:
+    """What captures launches on a device; None where none are."""
+    return target_of(device).recorder
 
 
 def source_suffix(language: str) -> str:

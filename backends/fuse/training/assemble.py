@@ -71,7 +71,10 @@ class _Assembly:
     def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:
         recorded = self.recorded
         partition = parted(recorded.joint(), share=self.gm.meta.get(ACTIVATION_MEMORY, 1.0))
-        forward = half_of(partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes)
+        forward = half_of(
+            partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes,
+            len(partition.joint.outputs),
+        )
         numbers = _numbers(recorded.segments)
         kept: dict[int, list[int]] = {}
         segments: list[CompiledSegment | ViewSegment] = []
@@ -180,11 +183,16 @@ def _sources(partition: Partition) -> dict[Value, tuple[bool, int]]:
 
 def half_of(
     graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
-    symbolic_sizes: SymbolicSizes | None
+    symbolic_sizes: SymbolicSizes | None, n_seen: int | None = None,
 ) -> Half:
-    """Compile a half, whose graph `graph` gives. `segment`: the number of the segment whose backward it is."""
+    """Compile a half, whose graph `graph` gives.
+
+    segment: The number of the segment whose backward it is.
+    n_seen: How many of the results are the program's, the others being kept for backwards; None for all.
+    """
     is_repeatable = not any(node.ordered or node.writes for node in nodes)
-    return Half(graph, is_repeatable, compiles(graph(), segment, symbolic_sizes), sizes_now(symbolic_sizes))
+    compiled = compiles(graph(), segment, symbolic_sizes)
+    return Half(graph, is_repeatable, compiled, sizes_now(symbolic_sizes), n_seen=n_seen)
 
 
 def backward_of(

@@ -14,6 +14,7 @@ from framejit import _native
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.execute import execute
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.symbols.conditions import Condition
@@ -29,6 +30,9 @@ Sizes = Mapping[Symbol, int]
 PlanFor = Callable[[Sizes, Runs], _native.Plan]
 """Gives the plan for sizes. Given what to run in the place of a plan that can't be run for the inputs."""
 
+Launches = Callable[[_native.Plan, "int | None"], LaunchGraphs]
+"""Given the plan, and how many of its results, the first, the program sees: all of them for None."""
+
 
 @dataclass(frozen=True)
 class CompiledHalf:
@@ -39,6 +43,8 @@ class CompiledHalf:
     """On sizes, under which the plans are right, besides those that were noted."""
     kept: KeptPlan | None
     """How another process finds the plans, if it can."""
+    launches: Launches | None = None
+    """Makes of a plan what launches it as one graph, if it is to be."""
 
 
 def sizes_now(symbolic_sizes: SymbolicSizes | None) -> Sizes:
@@ -63,9 +69,10 @@ class Half:
 
     def __init__(
         self, graph: Callable[[], Graph], is_repeatable: bool, compiled: CompiledHalf, sizes: Sizes,
-        trial: Trial | None = None
+        trial: Trial | None = None, n_seen: int | None = None
     ) -> None:
-        self.graph = graph
+        """`n_seen`: so many results, the first, are the program's; the others are kept for backwards. None: all are."""
+        self.graph, self.n_seen = graph, n_seen
         self.is_repeatable = is_repeatable
         """Whether running it once more gives the same, and changes nothing."""
         self.recorded: Graph | None = None
@@ -76,6 +83,8 @@ class Half:
     def _have(self, sizes: Sizes) -> None:
         self.sizes = sizes
         self.plan = self.compiled.plan_for(sizes, self.as_aten)
+        launches = self.compiled.launches
+        self.runs = self.plan if launches is None else launches(self.plan, self.n_seen)
 
     def at(self, sizes: Sizes) -> Half:
         """A copy of the half for other sizes."""
@@ -113,4 +122,4 @@ class Half:
                 return results
         if self.trial.differences:
             return self.as_aten(*inputs)
-        return self.plan.consume(inputs) if isinstance(inputs, list) else self.plan(*inputs)
+        return self.runs.consume(inputs) if isinstance(inputs, list) else self.runs(*inputs)

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
+from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.account.telling import tell_found, tell_kernels, tell_training
+from framejit.backends.fuse.account.telling import tell_found, tell_kernels, tell_launches, tell_training
 from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
@@ -18,12 +19,15 @@ from framejit.backends.fuse.compile_graph import plan_record
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
+from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
+from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.training.assemble import assembled
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
-from framejit.backends.fuse.training.half import CompiledHalf
+from framejit.backends.fuse.training.half import CompiledHalf, Launches
+from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from framejit.environment.collector import resting
 from framejit.events import warn
 
@@ -51,13 +55,14 @@ def _differentiable(
 ) -> Differentiable:
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
+    launched = LaunchedHalves() if _are_launched(gm, examples, account, symbolic_sizes) else None
 
     def compiles(graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None) -> CompiledHalf:
         if segment is None:
-            return _compiled(graph, account, symbolic_sizes)
+            return _compiled(graph, account, symbolic_sizes, launched)
         if segment not in of_backwards:
             accounts.append(of_backwards.setdefault(segment, account.of_backward(len(of_backwards))))
-        return _compiled(graph, of_backwards[segment], symbolic_sizes)
+        return _compiled(graph, of_backwards[segment], symbolic_sizes, launched)
 
     made = assembled(gm, examples, compiles, accounts, symbolic_sizes, buckets)
     for backward in of_backwards.values():
@@ -66,7 +71,38 @@ def _differentiable(
     return made
 
 
-def _compiled(graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None) -> CompiledHalf:
+def _are_launched(
+    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, symbolic_sizes: SymbolicSizes | None
+) -> bool:
+    """Whether what the halves launch is to be one graph each."""
+    if not gm.meta.get(LAUNCH_GRAPHS) or not any(recorder_of(tensor.device) for tensor in examples):
+        return False
+    if symbolic_sizes is not None:
+        tell_launches(account)("plain", "gradients are wanted of it, and sizes are left open")
+    return symbolic_sizes is None
+
+
+class LaunchedHalves:
+    """The halves of one graph that are launched as graphs: backwards take what the forward's keeps."""
+
+    def __init__(self) -> None:
+        self._forward: LaunchGraphs | None = None
+
+    def launches(self, plans: SizedPlans, account: CompiledGraph) -> Launches:
+        """What makes of a half's plan what is launched; of the forward's first."""
+
+        def made(plan: _native.Plan, n_seen: int | None) -> LaunchGraphs:
+            parts, tell = plans.parts_for({}), tell_launches(account)
+            run = LaunchGraphs(plan, parts, recorder_of, tell, n_seen, self._forward)
+            self._forward = self._forward or run
+            return run
+
+        return made
+
+
+def _compiled(
+    graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None, launched: LaunchedHalves | None
+) -> CompiledHalf:
     """The plans of a half, which run with gradients and autocast off."""
     with resting(), torch.no_grad(), torch._C._DisableAutocast():
         checked(graph)
@@ -86,7 +122,8 @@ def _compiled(graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None)
             tell_found(account, found.record)
         plans = SizedPlans(found.record.parts, found.launches, account.name)
         kept = None if key is None else kept_plan(key, graph, [*text.operations], [*text.devices], False)
-        return CompiledHalf(plans.plan_for, found.conditions, kept)
+        as_graphs = None if launched is None else launched.launches(plans, account)
+        return CompiledHalf(plans.plan_for, found.conditions, kept, as_graphs)
 
 
 def _found(key: PlanKey | None, account: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:

@@ -63,6 +63,13 @@ typedef struct {
     PyObject *object;
 } ConstantStep;
 
+/* A tensor over memory that is the plan's own. It was given out before: while anybody holds that, the fallback runs. */
+typedef struct {
+    int slot;
+    Shape shape;
+    PyObject *tensor;
+} PlaceStep;
+
 typedef struct {
     int slot;                             /* a tensor's data pointer, or -1: the constant */
     union { int32_t i32; int64_t i64; float f32; double f64; void *pointer; } constant;
@@ -93,6 +100,7 @@ typedef struct {
     int n_pointers, n_in, n_out;
     GraphPointer *pointers;
     GraphCopy *in, *out;                  /* from values to places before the launch, and back behind it */
+    int32_t device_type;                  /* where values that are copied to places lie */
 } GraphStep;
 
 typedef struct CallArg {
@@ -111,14 +119,16 @@ typedef struct {
 } CallStep;
 
 typedef struct {
-    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_INHERIT, STEP_CPU, STEP_CUDA, STEP_GRAPH, STEP_CALL, STEP_EXPECT,
-        STEP_CONSTANT, STEP_FREE } kind;
+    enum { STEP_EMPTY, STEP_REINTERPRET, STEP_INHERIT, STEP_PLACE, STEP_CPU, STEP_CUDA, STEP_READY, STEP_GRAPH,
+        STEP_CALL, STEP_EXPECT, STEP_CONSTANT, STEP_FREE } kind;
     union {
         EmptyStep empty;
         ReinterpretStep reinterpret;
         InheritStep inherit;
+        PlaceStep place;
         CpuStep cpu;
         CudaStep cuda;
+        PyObject *ready;                  /* a LaunchGraph */
         GraphStep graph;
         CallStep call;
         ExpectStep expect;
@@ -191,6 +201,7 @@ void plan_value_drop(PlanValue *value);
 void run_cpu(const CpuStep *step, char *const *pointers);
 /* plan_graph.c */
 enum { PLAN_DIVERTED = 1 };  /* nothing was done that can be seen: the plan's fallback is to run instead */
+int run_ready(PyObject *launch_graph);
 int run_graph(const GraphStep *step, const PlanValue *values, void **scratch);
 /* plan_trace.c */
 PyObject *plan_traced(PyObject *plan, PyObject *args);

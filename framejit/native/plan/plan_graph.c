@@ -5,6 +5,7 @@
  * the arguments of lies at fixed places, which are copied to before the launch and from behind it. */
 #include "plan/plan_builder.h"
 #include "torch/cuda_driver.h"
+#include "torch/tensor_spec.h"
 
 enum { MAX_DEVICES = 64, WITHOUT_TIMING = 2 };
 
@@ -28,6 +29,8 @@ typedef struct {
     CudaGraph *graph;
     PyObject *error;                      /* why it can't be launched any more, or NULL */
     int n_nodes;
+    int keeps;                            /* results lie in memory of its own: what reads them runs on one stream */
+    void *stream;                         /* where it keeps some, the one it was launched on first */
     long long launches;
     GraphNode *nodes;
 } LaunchGraph;
@@ -154,25 +157,55 @@ static int launch(LaunchGraph *graph, const GraphStep *step, Turns *turns, void 
     return 0;
 }
 
+static int current_stream(const LaunchGraph *graph, void **stream)
+{
+    if (torch_current_cuda_stream(graph->graph->device_index, stream) == 0)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "torch gives no CUDA stream");
+    return -1;
+}
+
+/* Whether the graph can be launched here, asked before anything is done that would be done again by the fallback. */
+int run_ready(PyObject *launch_graph)
+{
+    LaunchGraph *graph = (LaunchGraph *)launch_graph;
+    void *stream;
+    int capturing = 0;
+    if (graph->error)
+        return PLAN_DIVERTED;
+    if (current_stream(graph, &stream) < 0)
+        return -1;
+    if (fj_cuda.stream_is_capturing(stream, &capturing) || capturing)
+        return PLAN_DIVERTED;             /* into a graph of the program's go the plan's own launches */
+    if (!graph->keeps)
+        return 0;
+    if (graph->launches == 0)
+        graph->stream = stream;
+    return graph->stream == stream ? 0 : PLAN_DIVERTED;
+}
+
 int run_graph(const GraphStep *step, const PlanValue *values, void **scratch)
 {
     LaunchGraph *graph = (LaunchGraph *)step->graph;
     void *stream;
-    int capturing = 0, n = 0;
+    int n = 0;
     if (graph->error)
         return PLAN_DIVERTED;
-    if (torch_current_cuda_stream(graph->graph->device_index, &stream) < 0) {
-        PyErr_SetString(PyExc_RuntimeError, "torch gives no CUDA stream");
+    if (current_stream(graph, &stream) < 0)
         return -1;
-    }
-    if (fj_cuda.stream_is_capturing(stream, &capturing) || capturing)
-        return PLAN_DIVERTED;             /* into a graph of the program's go the plan's own launches */
     for (int i = 0; i < step->n_pointers; i++)
         if (plan_value_data(&values[step->pointers[i].slot], &scratch[n++]) < 0)
             return -1;
-    for (int i = 0; i < step->n_in; i++)
-        if (plan_value_data(&values[step->in[i].slot], &scratch[n++]) < 0)
+    for (int i = 0; i < step->n_in; i++) {
+        const PlanValue *value = &values[step->in[i].slot];
+        int32_t type;
+        /* what a library keeps for a backward lies on the CPU, at times, where no graph was captured of the forward */
+        if (value->handle == NULL || fj_torch.get_device_type == NULL
+            || fj_torch.get_device_type(value->handle, &type) || type != step->device_type)
+            return PLAN_DIVERTED;
+        if (plan_value_data(value, &scratch[n++]) < 0)
             return -1;
+    }
     for (int i = 0; i < step->n_out; i++)
         if (plan_value_data(&values[step->out[i].slot], &scratch[n++]) < 0)
             return -1;
@@ -206,8 +239,10 @@ static int read_pointer(PlanBuilder *b, const LaunchGraph *graph, PyObject *desc
 
 int plan_build_graph(PlanBuilder *b, PyObject *parts, GraphStep *step)
 {
-    PyObject *pointers, *in, *out;
-    if (!PyArg_ParseTuple(parts, "O!O!OO:graph", &LaunchGraph_Type, &step->graph, &PyTuple_Type, &pointers, &in, &out))
+    PyObject *pointers, *in, *out, *device;
+    int32_t index;
+    if (!PyArg_ParseTuple(parts, "O!O!OOO:graph", &LaunchGraph_Type, &step->graph, &PyTuple_Type, &pointers, &in, &out,
+        &device) || torch_device_numbers(device, &step->device_type, &index) < 0)
         return -1;
     step->n_pointers = (int)PyTuple_GET_SIZE(pointers);
     if ((step->pointers = plan_allocate(b->plan, step->n_pointers, sizeof(GraphPointer))) == NULL)
@@ -268,10 +303,11 @@ static int read_node(PyObject *description, GraphNode *node)
 
 static PyObject *launch_graph_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"graph", "nodes", NULL};
+    static char *names[] = {"graph", "nodes", "keeps", NULL};
     PyObject *captured, *nodes;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!:LaunchGraph", names, &CudaGraph_Type, &captured,
-        &PyTuple_Type, &nodes))
+    int keeps = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|p:LaunchGraph", names, &CudaGraph_Type, &captured,
+        &PyTuple_Type, &nodes, &keeps))
         return NULL;
     if (((CudaGraph *)captured)->executable == NULL) {
         PyErr_SetString(PyExc_ValueError, "the graph is not whole");
@@ -281,6 +317,7 @@ static PyObject *launch_graph_new(PyTypeObject *type, PyObject *args, PyObject *
     if (graph == NULL)
         return NULL;
     graph->graph = (CudaGraph *)Py_NewRef(captured);
+    graph->keeps = keeps;
     graph->nodes = PyMem_Calloc(PyTuple_GET_SIZE(nodes) + 1, sizeof(GraphNode));
     int status = graph->nodes ? 0 : -1;
     if (status < 0)
@@ -313,7 +350,8 @@ static PyMemberDef launch_graph_members[] = {
 
 PyTypeObject LaunchGraph_Type = {
     TYPE_OF(LaunchGraph),
-    .tp_doc = "LaunchGraph(graph, nodes): a CUDA graph, and those of its nodes that are kernels of ours.",
+    .tp_doc = "LaunchGraph(graph, nodes, keeps=False): a CUDA graph, and those of its nodes that are kernels of ours. "
+        "Where it keeps results in memory of its own, it is launched on one stream only.",
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = launch_graph_new,
     .tp_dealloc = launch_graph_dealloc,

@@ -99,6 +99,16 @@ static int run_inherit(const InheritStep *step, PlanValue *values)
     return ours ? run_reinterpret(&step->over, values) : run_empty(&step->fresh, &values[step->fresh.slot]);
 }
 
+static int run_place(const PlaceStep *step, PlanValue *value)
+{
+    const Shape *shape = &step->shape;
+    if (tensor_is_held_once(step->tensor)
+        && fj_shim.reinterpret(HANDLE(step->tensor), shape->ndim, shape->sizes, shape->strides, 0, &value->handle) == 0)
+        return 0;
+    value->handle = NULL;
+    return PLAN_DIVERTED;
+}
+
 static inline int run_step(const PlanStep *step, PlanValue *values, void **scratch)
 {
     switch (step->kind) {
@@ -108,6 +118,8 @@ static inline int run_step(const PlanStep *step, PlanValue *values, void **scrat
         return run_reinterpret(&step->reinterpret, values);
     case STEP_INHERIT:
         return run_inherit(&step->inherit, values);
+    case STEP_PLACE:
+        return run_place(&step->place, &values[step->place.slot]);
     case STEP_CPU:
         for (int i = 0; i < step->cpu.n_tensors; i++)
             if (plan_value_data(&values[step->cpu.tensors[i]], &scratch[i]) < 0)
@@ -116,6 +128,8 @@ static inline int run_step(const PlanStep *step, PlanValue *values, void **scrat
         return 0;
     case STEP_CUDA:
         return run_cuda(&step->cuda, values, scratch);
+    case STEP_READY:
+        return run_ready(step->ready);
     case STEP_GRAPH:
         return run_graph(&step->graph, values, scratch);
     case STEP_CALL:

@@ -1,6 +1,7 @@
 /* The steps of a plan, each from its description: a tuple of its kind, left out below, and its parts. */
 #include "plan/plan_builder.h"
 #include "torch/cuda_driver.h"
+#include "torch/tensor_spec.h"
 
 static int need_scratch(Plan *plan, Py_ssize_t words)
 {
@@ -71,6 +72,23 @@ static int build_inherit(PlanBuilder *b, PyObject *parts, PlanStep *step)
     fresh->arguments = PyTuple_GetSlice(parts, 2, 6);
     over->arguments = Py_BuildValue("(OOiO)", sizes, strides, 0, dtype);
     return keep(b, fresh->arguments) < 0 || keep(b, over->arguments) < 0 ? -1 : 0;
+}
+
+static int build_place(PlanBuilder *b, PyObject *parts, PlanStep *step)
+{
+    PyObject *slot, *sizes, *strides;
+    PlaceStep *place = &step->place;
+    if (!PyArg_ParseTuple(parts, "OOOO:place", &slot, &sizes, &strides, &place->tensor))
+        return -1;
+    step->kind = STEP_PLACE;
+    b->plan->diverts = 1;
+    if (!fj_torch.tensor_type || !PyObject_TypeCheck(place->tensor, fj_torch.tensor_type)) {
+        PyErr_SetString(PyExc_TypeError, "a place is the memory of a tensor");
+        return -1;
+    }
+    if (plan_write_slot(b, slot, &place->slot) < 0 || plan_read_shape(b->plan, sizes, strides, &place->shape) < 0)
+        return -1;
+    return PyList_Append(b->plan->keep, place->tensor);
 }
 
 static int build_cpu(PlanBuilder *b, PyObject *parts, PlanStep *step)
@@ -157,6 +175,14 @@ static int build_cuda(PlanBuilder *b, PyObject *parts, PlanStep *step)
         if (read_cuda_arg(b, PyTuple_GET_ITEM(args, i), &cuda->args[i]) < 0)
             return -1;
     return need_scratch(b->plan, 2 * (Py_ssize_t)cuda->n_args);
+}
+
+static int build_ready(PlanBuilder *b, PyObject *parts, PlanStep *step)
+{
+    step->kind = STEP_READY;
+    b->plan->diverts = 1;
+    return PyArg_ParseTuple(parts, "O!:ready", &LaunchGraph_Type, &step->ready)
+        && PyList_Append(b->plan->keep, step->ready) == 0 ? 0 : -1;
 }
 
 static int build_graph(PlanBuilder *b, PyObject *parts, PlanStep *step)
@@ -257,8 +283,9 @@ static int build_constant(PlanBuilder *b, PyObject *parts, PlanStep *step)
 
 static const struct { const char *name; int (*build)(PlanBuilder *, PyObject *, PlanStep *); } kinds[] = {
     {"empty", build_empty}, {"reinterpret", build_reinterpret}, {"inherit", build_inherit},
-    {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"graph", build_graph}, {"call", build_call},
-    {"expect", build_expect}, {"constant", build_constant}, {"free", build_free},
+    {"place", build_place}, {"cpu_kernel", build_cpu}, {"cuda_kernel", build_cuda}, {"ready", build_ready},
+    {"graph", build_graph}, {"call", build_call}, {"expect", build_expect}, {"constant", build_constant},
+    {"free", build_free},
 };
 
 int plan_build_step(PlanBuilder *b, PyObject *description, PlanStep *step)

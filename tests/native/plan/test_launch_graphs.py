@@ -25,7 +25,8 @@ class Recorder:
         self.memory, self.recorded = [], 0
     def is_capturing(self):
         return bool(number("fake_capturing"))
-    def record(self, run):
+    def record(self, run, is_alone):
+        self.alone = is_alone
         def empty(*args, **kwargs):
             self.memory.append(plain_empty(*args, **kwargs))
             return self.memory[-1]
@@ -51,11 +52,17 @@ def on_device(run):
     recorder.memory.append(host)
     fake.fake_host(host)
 
+def memory_of(tensor):
+    # a tensor over the same memory, which does not hold it: who launches does, or else the recorder
+    n = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    floats = (ctypes.c_float * n).from_address(tensor.data_ptr())
+    return torch.frombuffer(floats, dtype=torch.float32).as_strided(tensor.shape, tensor.stride())
+
 def library(f):
     def call(*args):
         if not Recorder.recording:
             return f(*args)
-        out, args = torch.full_like(f(*args), -1), [arg.detach() for arg in args]
+        out, args = torch.full_like(f(*args), -1), [memory_of(arg) for arg in args]
         recorder.memory += [out, *args]
         on_device(lambda: out.copy_(f(*args)))
         return out
@@ -82,12 +89,13 @@ def affine(out, x, a=1.0, b=0):
 def call(f, slots, result):
     return ("call", f, tuple(map(Value, slots)), None, result)
 
-def launches(n_inputs, n_values, steps, outputs, alone=()):
+def launches(n_inputs, n_values, steps, outputs, alone=(), n_seen=None, forward=None):
     parts = PlanParts(n_inputs, n_values, steps, tuple(map(Value, outputs)), (), (), alone, (4 * N,) * n_inputs)
     told = []
     eager = lambda *inputs: "eager"
     plan = parts.native((), eager, "mine")
-    made = LaunchGraphs(plan, parts, lambda device: recorder, lambda state, why: told.append((state, why)))
+    tell = lambda state, why: told.append((state, why))
+    made = LaunchGraphs(plan, parts, lambda device: recorder, tell, n_seen, forward)
     made.plan, made.told = plan, told
     return made
 
@@ -140,6 +148,20 @@ outs = [f(x)[0] for x in xs]
 for x, out in zip(xs, outs):
     torch.testing.assert_close(out, 2 * x)
 assert recorder.recorded == 1 and f.told == [("captured", "1 inputs are copied")], f.told
+"""
+    )
+
+
+def test_an_input_on_another_device_is_not_copied(run):
+    run(
+        """
+f = launches(1, 2, [call(library(lambda x: x * 2), [0], 1)], [1])
+held = [fresh() for _ in range(20)]
+for x in held:
+    f(x)
+n = f._launch.graph.launches
+assert f(torch.empty(N, device="meta"))[0].device.type == "meta" and f._launch.graph.launches == n
+torch.testing.assert_close(f(x)[0], 2 * x)
 """
     )
 
@@ -409,7 +431,7 @@ for nodes in [(1,), ((1, 2),), ((*good[:5], (1,)),), ((*good[:5], (("x", 1),)),)
 with pytest.raises(TypeError):
     LaunchGraph(1, ())
 def plan(*parts):
-    return native.Plan(1, 1, [("graph", *parts)], [], fallback=print)
+    return native.Plan(1, 1, [("graph", *parts, CPU)], [], fallback=print)
 plan(graph, ((0, 0, 0, 0),), ((0, 16, 4),), ())
 for parts in [(1, (), (), ()), (graph, ((0, 1, 0, 0),), (), ()), (graph, ((0, 0, 2, 0),), (), ()),
               (graph, ((1, 0, 0, 0),), (), ()), (graph, (1,), (), ()), (graph, (), (1,), ()),
@@ -502,24 +524,201 @@ def raises():
     raise KeyError("oh")
 mine = CudaRecorder(torch.device("cuda", 0))
 with pytest.raises(KeyError):
-    mine.record(raises)
+    mine.record(raises, False)
 assert happened() == [begun(1), ended(1), released(1)] and not number("fake_recording")
-a, result = mine.record(lambda: 5)
+a, result = mine.record(lambda: 5, False)
 assert result == 5 and happened() == [begun(2), ended(2)]
-b, _ = mine.record(int)                          # in the same pool
+b, _ = mine.record(int, False)                          # in the same pool
 with pytest.raises(KeyError):
-    mine.record(raises)
+    mine.record(raises, False)
 set_number("fake_capture_error", 901)
 with pytest.raises(RuntimeError, match="capturing a CUDA graph"):
-    mine.record(int)
+    mine.record(int, False)
 set_number("fake_capture_error", 0)
 assert happened() == [begun(2), ended(2), *[begun(2), ended(2), released(2)] * 2]
 del a
-c, _ = mine.record(int)
+c, _ = mine.record(int, False)
 assert happened() == [released(2), begun(2), ended(2)]
 del b, c
 assert happened() == [released(2)] * 2
-d, _ = mine.record(int)                          # the pool is gone with what was in it
+d, _ = mine.record(int, False)                          # the pool is gone with what was in it
 assert happened() == [begun(3), ended(3)]
+"""
+    )
+
+
+KEPT = """
+native.withhold_symbols({"aoti_torch_empty_strided"})
+plus = library(lambda x: x + 1)
+half = ("call", view_of, (Value(3), (2,), (1,), 1, None), None, 4)
+# what the program sees, what a kernel of ours and what a library keep, and a view of that
+def forward():
+    steps = [empty(1), affine(1, 0, 2.0), empty(2), affine(2, 1, 3.0), call(plus, [2], 3), half]
+    return launches(1, 5, steps, [1, 2, 3, 4], n_seen=1)
+def right(x, outs):
+    torch.testing.assert_close(outs, (2 * x, 6 * x, 6 * x + 1, (6 * x + 1)[1:3]))
+"""
+
+
+def test_what_is_kept_lies_in_memory_of_the_graph_while_nobody_holds_it(run):
+    run(
+        KEPT
+        + """
+f = captured(forward(), fresh())
+assert recorder.alone
+n, seen, places = f._launch.graph.launches, [], set()
+for i in range(20):
+    x = fresh()
+    out, *kept = f(x)
+    right(x, (out, *kept))
+    assert kept[2]._base is kept[1]
+    seen.append((out, 2 * x))
+    places.add(tuple(tensor.data_ptr() for tensor in kept))
+    del kept
+assert f._launch.graph.launches == n + 20 and len(places) == 1, (f._launch.graph.launches, places)
+sets, copies = number("fake_sets"), number("fake_copies")
+f(x)
+assert (number("fake_sets"), number("fake_copies")) == (sets + 2, copies)  # where `out` lies
+for out, expected in seen:
+    torch.testing.assert_close(out, expected)
+"""
+    )
+
+
+def test_what_is_kept_and_held_is_not_written(run):
+    run(
+        KEPT
+        + """
+f = captured(forward(), fresh())
+n = f._launch.graph.launches
+for holds in (lambda outs: outs[1], lambda outs: outs[2], lambda outs: outs[3], lambda outs: outs[2].detach()[1:]):
+    x = fresh()
+    outs = f(x)
+    n += 1
+    held, before = holds(outs), holds(outs).clone()
+    del outs
+    for i in range(5):
+        y = fresh()
+        right(y, f(y))
+        assert f._launch.graph.launches == n and torch.equal(held, before)
+    del held
+right(x, f(x))
+assert f._launch.graph.launches == n + 1 and f.told[-1][0] == "captured"
+"""
+    )
+
+
+def test_what_is_kept_is_read_where_it_lies_and_a_backward_waits_for_that(run):
+    run(
+        KEPT
+        + """
+f = forward()
+take = library(lambda kept, grad: kept * grad)
+b = launches(3, 5, [empty(3), affine(3, 0, 2.0), call(take, [1, 2], 4)], [3, 4], forward=f)
+held = []                                        # so that memory does not come back
+for i in range(30):
+    x, grad = fresh(), fresh()
+    out, ours, theirs, part = f(x)
+    saved = [ours, theirs, grad]
+    del ours, theirs, part
+    outs = b.consume(saved)
+    assert saved == []
+    torch.testing.assert_close(outs, (12 * x, (6 * x + 1) * grad))
+    held += [x, grad, out, outs]
+assert recorder.recorded == 2 and not recorder.alone, recorder.recorded
+assert b.told == [("captured", "1 inputs are copied")], b.told
+assert {slot for slot, _ in b._launch.fixed} == {1}
+"""
+    )
+
+
+def test_what_is_kept_is_launched_on_one_stream(run):
+    run(
+        KEPT
+        + """
+f = captured(forward(), fresh())
+n, stream = f._launch.graph.launches, ctypes.c_long.in_dll(fake, "fake_stream")
+assert n == 1
+for stream.value, launched in (0x2000, 0), (0x1000, 1):
+    x = fresh()
+    right(x, f(x))
+    assert f._launch.graph.launches == n + launched
+"""
+    )
+
+
+def test_memory_that_a_plan_takes_over_is_its_own_when_captured(run):
+    run(
+        """
+inherit = ("inherit", 1, 0, (N,), (1,), torch.float32, CPU, 4 * N)
+f = launches(1, 2, [inherit, affine(1, 0, 2.0)], [1])
+for i in range(10):
+    x = fresh()
+    expected = 2 * x
+    given = [x]
+    del x
+    torch.testing.assert_close(f.consume(given)[0], expected)
+assert f.told == [("captured", "")], f.told
+"""
+    )
+
+
+DRAWS = """
+aten = torch.ops.aten
+drawn = torch.Tensor.bernoulli_
+like = ("call", aten.empty_like.default._op, (Value(1),), None, 2)
+def mask(slot, of):
+    return ("call", aten.bernoulli.p._op, (Value(of), 0.5), {"generator": None}, slot)
+"""
+
+
+def test_random_numbers_are_those_of_the_plan(run):
+    run(
+        DRAWS
+        + """
+noise = ("call", aten.rand.default._op, ((N,),), {"device": CPU}, 6)
+def made():
+    steps = [empty(1), affine(1, 0, 2.0), like, mask(3, 2), ("free", 2), empty(4), affine(4, 3, 3.0), noise, empty(5),
+        affine(5, 6, 2.0)]
+    return launches(1, 7, steps, [1, 4, 5, 3])
+f, eager = made(), made().plan
+for i in range(20):
+    x = fresh()
+    torch.manual_seed(i)
+    got = f(x)
+    after = torch.rand(3)
+    torch.manual_seed(i)
+    expected = eager(x)
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    assert torch.equal(after, torch.rand(3))
+    assert got[1].data_ptr() != got[3].data_ptr()
+assert f.told == [("captured", "")], f.told
+# numbers are not drawn twice where a launch is not to be
+for name, value in ("fake_capturing", 1), ("fake_capturing", 0):
+    set_number(name, value)
+    torch.manual_seed(5)
+    got, after = f(x), torch.rand(3)
+    torch.manual_seed(5)
+    torch.testing.assert_close(got, eager(x), rtol=0, atol=0)
+    assert torch.equal(after, torch.rand(3))
+"""
+    )
+
+
+def test_random_numbers_that_a_library_reads_are_copied(run):
+    run(
+        DRAWS
+        + """
+take = library(lambda x, mask: x * mask)
+def made():
+    return launches(1, 5, [empty(1), affine(1, 0, 2.0), like, mask(3, 2), ("free", 2), call(take, [1, 3], 4)], [4])
+f, eager = made(), made().plan
+for i in range(20):
+    x = fresh()
+    torch.manual_seed(i)
+    (got,) = f(x)
+    torch.manual_seed(i)
+    torch.testing.assert_close(got, eager(x)[0], rtol=0, atol=0)
+assert f.told[-1][0] == "captured", f.told
 """
     )
