@@ -32,10 +32,11 @@ from measure import (
     use_empty_caches,
     write_json,
 )
+from torch import nn
 from workloads import Setting, of_kind
 
 IMPLEMENTATIONS = ("eager", "ours", "ours-ro", "ours-max", "compile-ro")
-MODES_OF_OURS = {"ours": "default", "ours-ro": "reduce-overhead", "ours-max": "max-autotune"}
+MODES = {"": "default", "ro": "reduce-overhead", "max": "max-autotune"}
 MODELS = ("bert", "gpt2", "llama", "resnet50", "vit")
 WANTED = 1.25
 POSITION, CACHE, VOCABULARY = 500, 1024, 32000
@@ -47,8 +48,9 @@ Made = tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], Callable[[], 
 """A function, its arguments by a seed, and what is to be called before it has been called some 500 times."""
 
 
-def decode() -> Made:
-    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+def llama() -> nn.Module:
+    """Of 1.1 billion parameters, in bfloat16."""
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -60,8 +62,15 @@ def decode() -> Made:
         torch.set_default_dtype(torch.bfloat16)
         model = LlamaForCausalLM(config).eval()
         torch.set_default_dtype(before)
-    cache = StaticCache(config=config, max_cache_len=CACHE)
-    prompt = torch.randint(0, VOCABULARY, (1, POSITION), device="cuda")
+    return model
+
+
+def decode(batch: int = 1, model: nn.Module | None = None) -> Made:
+    from transformers import StaticCache
+
+    model = model or llama()
+    cache = StaticCache(config=model.config, max_cache_len=CACHE)
+    prompt = torch.randint(0, VOCABULARY, (batch, POSITION), device="cuda")
     with torch.no_grad():
         model(
             input_ids=prompt, past_key_values=cache, use_cache=True,
@@ -80,7 +89,7 @@ def decode() -> Made:
 
     def arguments(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
         token = torch.randint(
-            0, VOCABULARY, (1, 1), device="cuda", generator=torch.Generator("cuda").manual_seed(seed)
+            0, VOCABULARY, (batch, 1), device="cuda", generator=torch.Generator("cuda").manual_seed(seed)
         )
         return token, torch.tensor([POSITION], device="cuda")
 
@@ -95,11 +104,12 @@ def model(name: str) -> Made:
 def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     if name == "eager":
         return fn
-    if name == "compile-ro":
-        return torch.compile(fn, mode="reduce-overhead")
+    compiler, _, mode = name.partition("-")
+    if compiler == "compile":
+        return torch.compile(fn, mode=MODES[mode])
     import framejit
 
-    return framejit.optimize(fn, mode=MODES_OF_OURS[name])
+    return framejit.optimize(fn, mode=MODES[mode])
 
 
 def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:

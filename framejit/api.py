@@ -46,13 +46,13 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
         dynamic: which sizes of arguments, and which ints, are left open, so that one graph serves all of them: True
             for all from the start, False for none. By default those that have come in `config.dynamic_after` sizes,
             and dimensions given to `mark_dynamic`. The others are assumed to stay, and guarded.
-        mode: one of torch.compile's names. `"default"`; `"reduce-overhead"`: what a graph for inference launches on an
-            NVIDIA GPU is captured as a CUDA graph after a few calls, and launched at once. Inputs are read where they
-            are and outputs are fresh tensors, as without. `status()` names the graphs that can't be captured, which run
-            as by default. `"max-autotune"`: besides, of the ways to write a kernel for a GPU the one is taken that
-            measures quickest there, when it is compiled; the disk keeps which. `"max-autotune-no-cudagraphs"`: only
-            that. For CPUs, and for sizes that are left open, there is one way to write a kernel. Other names are
-            refused with `errors.InvalidOption`.
+        mode: one of torch.compile's names. `"default"`; `"reduce-overhead"`: what a graph launches on an NVIDIA GPU,
+            of training forward and backward each, is captured as a CUDA graph after a few calls, and launched at once.
+            Inputs are read where they are and outputs are fresh tensors, as without. `status()` names the graphs that
+            can't be captured, which run as by default. `"max-autotune"`: besides, of the ways to write a kernel for a
+            GPU the one is taken that measures quickest there, when it is compiled; the disk keeps which.
+            `"max-autotune-no-cudagraphs"`: only that. For CPUs, and for sizes that are left open, there is one way to
+            write a kernel. Other names are refused with `errors.InvalidOption`.
         options: `{"activation_memory": share}`, for training: of the bytes that are kept for the backward without it,
             about how many may be, from 0 to 1 (the default). The rest is computed again, products too, part by part
             as the backward comes to it. Inputs and parameters that this takes may not be written into before the

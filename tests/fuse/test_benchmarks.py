@@ -76,7 +76,7 @@ def test_models(tmp_path):
 
 @pytest.mark.process
 def test_cold_start(tmp_path):
-    rows, _ = run("cold_start.py", tmp_path, "--only", "pw_sum")
+    rows, _ = run("cold_start.py", tmp_path, "--only", "pw_sum", "--impls", "ours,eager")
     ours, eager = rows["pw_sum"]["ours"], rows["pw_sum"]["eager"]
     assert min(ours["cold_s"], ours["warm_s"], ours["start_s"], ours["peak_mb"], eager["cold_s"]) > 0
 

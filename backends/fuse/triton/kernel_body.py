@@ -53,12 +53,13 @@ class Body:
         memories = {self._memory(name) for name in self.kernel.reads}
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
         self.waits = self.kernel.steady is not None
+        self.overlaps = self.waits  # the kernel launched behind it may begin, which has not been said as yet
 
     def write(self, program: str = "tl.program_id(0)") -> None:
         """Write all of it; `program` is the number of the program, counted from the first of this kernel's."""
         self.indices.sizes()
-        if self.waits:
-            self.lines.add("cuda.gdc_launch_dependents()")
+        if not self.tile.looped or self.tile.resident or self.tile.apart:
+            self._let_others_begin()
         if self.tile.resident or self.tile.apart:
             self._wait()
         if not self.tile.resident:
@@ -81,6 +82,13 @@ class Body:
             with self.lines.block(head):
                 self._turns()
             self.outside_loop.clear()
+
+    def _let_others_begin(self) -> None:
+        """The kernel launched behind this one may begin: early it loads while this one waits for memory, but its blocks
+        take registers and shared memory from those of this one."""
+        if self.overlaps:
+            self.lines.add("cuda.gdc_launch_dependents()")
+            self.overlaps = False
 
     def _wait(self) -> None:
         """What is read from here on may have been written by the kernel that was launched before."""
@@ -163,6 +171,8 @@ class Body:
 
     def _loop(self, reductions: Sequence[Key], stores: Sequence[Store]) -> None:
         ahead = self._first_loads(reductions)
+        if ahead:
+            self._let_others_begin()
         self._wait()
         self._prepare([self._key(key[0].args[0], key[1]) for key in reductions if key[0] not in self.analysis.online])
         self._prepare(
@@ -200,6 +210,8 @@ class Body:
         for key in plain:
             total = states[key]
             self.outside_loop[key] = self.dots.finish(*total) if self.dots.takes(key) else self._reduce(key[0], *total)
+        if self.last:
+            self._let_others_begin()
 
     def _first_loads(self, reductions: Sequence[Key]) -> dict[Expr, str]:
         """Load for the first turn of a loop what need not wait: the name of each such load."""
