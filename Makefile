@@ -14,7 +14,8 @@ ARGS ?=
 PROGRAMS ?= 1000
 SEED ?= 1
 JOBS ?= $(shell nproc)
-WORKERS ?= $(shell nproc)
+# one more than cores: tests wait for processes and clocks
+WORKERS ?= $(shell expr $$(nproc) + 1)
 MINUTES ?= 30
 
 BIN := $(VENV)/bin
