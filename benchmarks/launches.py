@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import measure
 import torch
 from measure import (
     Result,
@@ -102,14 +103,8 @@ def model(name: str) -> Made:
 
 
 def implement(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
-    if name == "eager":
-        return fn
     compiler, _, mode = name.partition("-")
-    if compiler == "compile":
-        return torch.compile(fn, mode=MODES[mode])
-    import framejit
-
-    return framejit.optimize(fn, mode=MODES[mode])
+    return measure.implement(compiler, fn, "fuse", MODES[mode])
 
 
 def measured(made: Made, options: argparse.Namespace) -> dict[str, Result]:

@@ -154,11 +154,11 @@ def judged(name: str, results: dict[str, Result], first: dict[str, Result]) -> d
     for (row, side), most in WANTED_US.items():
         if row == name and side in seconds:
             found[f"{side} at most {most:.0f} us"] = seconds[side] * 1e6 <= most
-    if name == "decode_8" and ours and first:
-        one = min(result.seconds for side, result in first.items() if side.startswith("ours") and result.seconds)
-        found["of batch 1"] = min(ours) / one
+    one = [result.seconds for side, result in first.items() if side.startswith("ours") and result.seconds]
+    if name == "decode_8" and ours and one:
+        found["of batch 1"] = min(ours) / min(one)
         found["holds"] = found["of batch 1"] <= WANTED_OF_BATCH_1
-    elif name not in ("decode", "skinny") and "best" in found:
+    elif name not in ("decode", "decode_8", "skinny") and "best" in found:
         eager = seconds.get("eager", float("inf"))
         found["holds"] = found["best"] >= WANTED and all(each <= eager * CLOCK_NOISE for each in ours)
     return found

@@ -96,7 +96,9 @@ class Capturer:
         back = tuple(_span(slot, tensors[slot]) for slot in sorted(tensors) if slot not in self.kept) + tuple(
             place for place in places if place[0] in self.parts.alone
         )
-        places += tuple(_span(draw.slot, draw.place) for draw in draws if draw.place is not None)
+        random = tuple(_span(draw.slot, draw.place) for draw in draws if draw.place is not None)
+        places += random
+        back += tuple(span for span in random if span[0] in self.results.drawn)  # kernels may have written there
         fixed = tuple((slot, inputs[slot].data_ptr()) for slot in self.watched if slot not in placed)
         steps = [
             ("ready", graph),

@@ -155,6 +155,8 @@ class Results:
     """Slots of what libraries give or touch: it is copied from where it lies."""
     kept: tuple[int, ...]
     """Those of them that no output leads to which the program sees."""
+    drawn: frozenset[int]
+    """Slots of random numbers that were drawn before the launch, in whose memory outputs lie."""
     steps: tuple[Step, ...]
     """Steps that make outputs of these and of inputs, and count their writes, without launching anything."""
 
@@ -162,20 +164,22 @@ class Results:
 def results_of(parts: PlanParts, use: MemoryUse, n_seen: int | None = None) -> Results:
     """How the outputs of a plan come about behind each launch of its graph. `n_seen`: so many of them, the first, are
     seen by the program; None for all."""
-    fresh, copied, repeated = _ways(parts.outputs, use)
+    fresh, copied, repeated, drawn = _ways(parts.outputs, use)
     seen = fresh | copied if n_seen is None else set().union(*_ways(parts.outputs[:n_seen], use)[:2])
     made = {id(use.made_by[slot]) for slot in repeated}
     known = fresh | copied | repeated
     steps = tuple(step for step in parts.steps if id(step) in made or _counts_only(step, known))
-    return Results(tuple(sorted(fresh)), tuple(sorted(copied)), tuple(sorted((fresh | copied) - seen)), steps)
+    kept = tuple(sorted((fresh | copied) - seen))
+    return Results(tuple(sorted(fresh)), tuple(sorted(copied)), kept, frozenset(drawn), steps)
 
 
-def _ways(outputs: tuple[Any, ...], use: MemoryUse) -> tuple[set[int], set[int], set[int]]:
-    """The slots that outputs lead to: of memory that kernels of ours write, of what libraries touch, and of what steps
-    make of these without a launch."""
+def _ways(outputs: tuple[Any, ...], use: MemoryUse) -> tuple[set[int], set[int], set[int], set[int]]:
+    """The slots that outputs lead to: of memory that kernels of ours write, of what libraries touch, of what steps make
+    of these without a launch, and of random numbers."""
     fresh: set[int] = set()
     copied: set[int] = set()
     repeated: set[int] = set()
+    drawn: set[int] = set()
     waiting = [*values_in(outputs)]
     while waiting:
         slot = waiting.pop()
@@ -190,9 +194,9 @@ def _ways(outputs: tuple[Any, ...], use: MemoryUse) -> tuple[set[int], set[int],
         elif step[1] in VIEWS:
             repeated.add(slot)
             waiting += values_in((step[2], step[3]))
-        elif drawn_slot(step) != slot:
-            copied.add(slot)
-    return fresh, copied, repeated
+        else:
+            (drawn if drawn_slot(step) == slot else copied).add(slot)
+    return fresh, copied, repeated, drawn
 
 
 def _counts_only(step: Step, slots: set[int]) -> bool:
