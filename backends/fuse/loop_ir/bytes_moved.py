@@ -4,13 +4,15 @@ from __future__ import annotations
 import math
 
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, SplitAttention
 from framejit.backends.fuse.sizes.symbolic_size import hint
 
 
 def bytes_moved(kernel: Kernel) -> int | None:
     """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones
     these are."""
+    if isinstance(kernel, AttentionKernel):
+        return _of_attention(kernel.attention)
     total = 0
     written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
     for accesses in (kernel.reads, written):
@@ -25,3 +27,12 @@ def bytes_moved(kernel: Kernel) -> int | None:
 def _elements(index: Index) -> int:
     """How many elements an access reaches, if no two turns of its loops reach the same."""
     return math.prod(var.size for var in index.vars())
+
+
+def _of_attention(attention: SplitAttention) -> int:
+    read = sum(
+        layout.buffer.dtype.itemsize * math.prod(size for size, step in zip(layout.sizes, layout.strides) if step)
+        for layout in attention.layouts
+    )
+    results = attention.greatest, attention.totals, attention.sums
+    return read + sum(buffer.dtype.itemsize * buffer.extent for buffer in results)

@@ -150,7 +150,59 @@ class ExternNode:
     """Tells whether ATen surely takes such arguments; asked before it is left out because nobody needs its results."""
 
 
-Node = ComputeNode | ExternNode
+@dataclass(eq=False)
+class SplitAttention:
+    """Attention of one query of each head, with its keys in parts: what each part has to say. Buffers in float32, each
+    (batch, heads, 1, parts), and `sums` with the elements of a value besides: the greatest score of a part, the sum of
+    `exp(score - greatest)`, and the sum of the values with these weights.
+
+    A code generator writes it as a whole: the sums are over different loops.
+    """
+
+    query: Layout
+    """(batch, heads, 1, elements)."""
+    key: Layout
+    """(batch, heads of the cache, keys, elements): each of its heads is for as many neighbouring ones of the query."""
+    value: Layout
+    mask: Layout | None
+    """(batch, heads, 1, keys), steps of 0 where it repeats: booleans, or numbers that are added to scores."""
+    scale: float
+    keys_a_part: int
+    greatest: Buffer
+    totals: Buffer
+    sums: Buffer
+    device: torch.device
+    origins: tuple[str, ...] = ()
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """What it reads."""
+        return [each for each in (self.query, self.key, self.value, self.mask) if each is not None]
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        """The buffers that it reads; at which places, layouts say."""
+        return {layout.buffer.name: [] for layout in self.layouts}
+
+    @property
+    def writes(self) -> list[str]:
+        return [self.greatest.name, self.totals.name, self.sums.name]
+
+    @property
+    def parts(self) -> int:
+        return self.sums.sizes[3]
+
+    @property
+    def group(self) -> int:
+        """How many heads of the query have one head of keys."""
+        return self.query.sizes[1] // self.key.sizes[1]
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{layout.buffer.name}{list(layout.sizes)}" for layout in self.layouts)
+        return f"attention of {given} by parts of {self.keys_a_part} keys: {', '.join(self.writes)}"
+
+
+Node = ComputeNode | ExternNode | SplitAttention
 
 
 @dataclass(eq=False)
@@ -189,6 +241,21 @@ class Kernel(ComputeNode):
         return not self.parallel_size or (not self.reduction_size and all(store.in_reduction for store in self.stores))
 
 
+@dataclass(eq=False)
+class AttentionKernel(Kernel):
+    """A `SplitAttention` as it is compiled. It has no loops that others know of."""
+
+    attention: SplitAttention = field(kw_only=True)
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        return self.attention.reads
+
+    @property
+    def writes(self) -> list[str]:
+        return self.attention.writes
+
+
 @dataclass
 class LoweredGraph:
     """A graph after lowering: its loop nests and calls of ATen in program order, its buffers, and its outputs."""
@@ -214,6 +281,10 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
                 f"extern {getattr(node.function, '__name__', node.function)} reads {', '.join(node.reads)} writes "
                 f"{', '.join(node.writes)}"
             )
+            continue
+        if isinstance(node, SplitAttention | AttentionKernel):
+            name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
+            lines.append(f"{name}{node.attention if isinstance(node, Kernel) else node}")
             continue
         if isinstance(node, Kernel) and node.members:
             lines += ["one launch of", *text_of(node.members, {}).splitlines()]

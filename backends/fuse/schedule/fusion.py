@@ -18,7 +18,7 @@ from typing import Final
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, flatten
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, LoweredGraph, Node, Store
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, LoweredGraph, Node, Store
 from framejit.backends.fuse.schedule.dependencies import dependencies, is_seen, live_nodes, writes_what_outlives
 from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
@@ -259,7 +259,7 @@ def _drop_internal(
     """Take the stores out of a group's node that nothing outside of the group reads. `needed` are buffers to be stored
     in any case."""
     node = group.node
-    if isinstance(node, ExternNode) or group.members == 1:
+    if not isinstance(node, ComputeNode) or group.members == 1:
         return
     node.stores = [
         store

@@ -5,7 +5,17 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, rounded_once
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, Layout, LoweredGraph
+from framejit.backends.fuse.loop_ir.nodes import (
+    AttentionKernel,
+    Buffer,
+    ComputeNode,
+    ExternNode,
+    Kernel,
+    Layout,
+    LoweredGraph,
+    Node,
+    SplitAttention,
+)
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
@@ -23,12 +33,21 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     verify(nodes, graph.buffers, "fusion")
     nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
     written = {graph.buffers[name].memory for node in nodes for name in node.writes}
-    steps = [
-        _kernel(node, number, graph.buffers, written) if isinstance(node, ComputeNode) else node
-        for number, node in enumerate(nodes)
-    ]
+    steps = [_step(node, number, graph.buffers, written) for number, node in enumerate(nodes)]
     verify(steps, graph.buffers, "ordering of loops")
     return side_by_side(steps, graph.buffers)
+
+
+def _step(node: Node, number: int, buffers: dict[str, Buffer], written: Collection[str]) -> Kernel | ExternNode:
+    if isinstance(node, ExternNode):
+        return node
+    if isinstance(node, SplitAttention):
+        return AttentionKernel(
+            (), (), [], node.device, node.origins, name=f"attention_{number}",
+            buffers={name: buffers[name] for name in (*node.reads, *node.writes)},
+            steady=_steady(node, buffers, written), attention=node,
+        )
+    return _kernel(node, number, buffers, written)
 
 
 def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer], written: Collection[str]) -> Kernel:
@@ -44,7 +63,9 @@ def _kernel(node: ComputeNode, number: int, buffers: dict[str, Buffer], written:
     )
 
 
-def _steady(node: ComputeNode, buffers: dict[str, Buffer], written: Collection[str]) -> frozenset[str] | None:
+def _steady(
+    node: ComputeNode | SplitAttention, buffers: dict[str, Buffer], written: Collection[str]
+) -> frozenset[str] | None:
     """See `Kernel.steady`. `written`: the memory that anything in the graph writes to."""
     if not target_of(node.device).overlaps_launches:
         return None

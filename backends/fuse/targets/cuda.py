@@ -21,14 +21,15 @@ from framejit.backends.fuse.targets.cuda_autotune import measured_tiles
 from framejit.backends.fuse.targets.cuda_graphs import CudaRecorder
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
+from framejit.backends.fuse.triton.tiles.block_sizes import power_above
 from framejit.events import emit
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
-    from framejit.backends.fuse.targets.cuda_autotune import AnyTile
     from framejit.backends.fuse.triton.compile import GpuBinary
     from framejit.backends.fuse.triton.kernel_source import TritonSource
+    from framejit.backends.fuse.triton.tiles.blocks import AnyTile
 
 
 COLUMNS: Final = 64
@@ -36,9 +37,12 @@ COLUMNS: Final = 64
 FEW_ROWS, MORE_ROWS, MOST_COLUMNS = 2, 8, 4096
 """Rows up to which our products are quicker than cuBLAS's, on an H200 (benchmarks/products.py): with any number of
 columns, and with no more than these."""
-MOST_KEYS: Final = 8192
-"""Keys up to which our attention of one query was seen to be quicker than copies and a kernel of torch's libraries, on
-an H100 (benchmarks/attention.py)."""
+MOST_KEYS: Final = 1 << 15
+"""Keys up to which our attention of one query was measured, and quicker than copies and a kernel of torch's libraries
+(benchmarks/attention.py)."""
+MANY_KEYS, LEAST_KEYS, LONG_HEAD = 128, 16, 128
+"""Keys that a program takes where that makes enough programs, and the least that tensor cores multiply; elements of a
+head from which on it takes half as many (chosen on an H200)."""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
 WAITING_FROM: Final = (9, 0)
@@ -176,6 +180,11 @@ class CudaTarget(Target):
 
     def attends(self, queries: int, keys: int, dtype: torch.dtype) -> bool:
         return queries == 1 and keys <= MOST_KEYS
+
+    def keys_a_part(self, heads: int, keys: int, elements: int) -> int:
+        few = heads * -(-keys // MANY_KEYS) < self.limits.multiprocessors
+        wanted = MANY_KEYS // 2 if few or elements > LONG_HEAD else MANY_KEYS
+        return max(LEAST_KEYS, min(wanted, power_above(keys)))
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.triton.triton_support import supports

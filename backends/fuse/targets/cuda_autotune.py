@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.targets.target import KernelLaunch
     from framejit.backends.fuse.triton.compile import GpuBinary
     from framejit.backends.fuse.triton.kernel_source import TritonSource
-    from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide
-    from framejit.backends.fuse.triton.tiles.tile import Tile
-
-    AnyTile = Tile | SideBySide
+    from framejit.backends.fuse.triton.tiles.blocks import AnyTile
 
 MOST_TILES: Final = 40
 """Of a kernel's tiles, how many are measured. Only matrix products have more than eight."""

@@ -158,6 +158,15 @@ class Target:
         """Whether loops of ours are the quicker ones for attention of so many queries of a head to so many keys."""
         return False
 
+    def keys_a_part(self, heads: int, keys: int, elements: int) -> int:
+        """How many keys one program looks at where attention of one query is split, a power of two.
+
+        heads: Heads of all caches of a batch.
+        keys: How many each has.
+        elements: Those of a key or a value.
+        """
+        return keys
+
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,
         scans `scan_` and the kind.

@@ -9,12 +9,14 @@ from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, sizes_written
+from framejit.backends.fuse.triton.attention_source import attention_body
 from framejit.backends.fuse.triton.expressions import POINTERS
 from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.size_arguments import SizeArguments
+from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
-from framejit.backends.fuse.triton.tiles.blocks import candidates
+from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates
 from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, dispatch
 from framejit.backends.fuse.triton.tiles.tile import Tile
 
@@ -79,7 +81,7 @@ class TritonSource:
 
 
 def triton_source(
-    kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: Tile | SideBySide | None = None
+    kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU, tile: AnyTile | None = None
 ) -> TritonSource:
     """The source of a kernel for GPUs of these limits, with a tile of `candidates(kernel, limits)`, by default the
     first."""
@@ -88,7 +90,10 @@ def triton_source(
     sizes = SizeArguments(tile.wide)
     function = PREFIX + re.sub(r"_\d+$", "", kernel.name)
     parts = ""
-    if isinstance(tile, SideBySide):
+    waits = (kernel.members[0] if kernel.members else kernel).steady is not None
+    if isinstance(tile, AttentionTile):
+        body = attention_body(tile, pointers, waits)
+    elif isinstance(tile, SideBySide):
         own = [{name: pointers[name] for name in member.buffers} for member in kernel.members]
         for number, (part, arguments) in enumerate(zip(tile.tiles, own)):
             body = _body(part, arguments, "program")
@@ -105,7 +110,7 @@ def triton_source(
     remarks = _remarks(kernel, tile, pointers, sizes)
     return TritonSource(
         kernel.name, code, function, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps,
-        waits=(kernel.members[0] if kernel.members else kernel).steady is not None, sizes=tuple(sizes.sizes),
+        waits=waits, sizes=tuple(sizes.sizes),
     )
 
 
@@ -146,7 +151,7 @@ def _aligned(kernel: Kernel, name: str) -> bool:
     return memory.constant is None or memory.constant.data_ptr() % 16 == 0
 
 
-def _remarks(kernel: Kernel, tile: Tile | SideBySide, pointers: dict[str, str], sizes: SizeArguments) -> str:
+def _remarks(kernel: Kernel, tile: AnyTile, pointers: dict[str, str], sizes: SizeArguments) -> str:
     lines = [*kernel.origins, *text_of([kernel], {}).splitlines()[len(kernel.origins) :]]
     lines += [f"{argument} is {kernel.buffers[name]}" for name, argument in pointers.items()]
     lines += sizes.remarks

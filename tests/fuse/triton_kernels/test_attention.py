@@ -1,23 +1,37 @@
-"""Attention of few queries to keys that heads share: by Triton's interpreter as near to float64 as eager is."""
+"""Attention of few queries: by Triton's interpreter as near to float64 as eager is; for the GPUs there are it
+compiles."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 pytest.importorskip("triton")
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel  # noqa: E402
+from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
+from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
+from tests.fuse.lowering.cuda_graphs import scheduled_for_cuda  # noqa: E402
 from tests.fuse.triton_kernels.interpreted import cases_of, printed  # noqa: E402
+from tests.fuse.triton_kernels.machine_code import machine_code  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("triton_attention.py")
 NAMES = cases_of(PROGRAM)
 ATENS = ["scaled_dot_product_attention"]
 LEFT = {
-    "heads that are not shared": ATENS, "heads that torch shares": ATENS, "one tensor repeated": ATENS,
-    "into a cache": ["index_copy.default", "index_copy.default"],
+    "one tensor repeated": ATENS, "heads that are not shared, of float32": ATENS,
+    "heads that torch shares, of float32": ATENS, "into a cache": ["index_copy.default", "index_copy.default"],
 }
-KERNELS = {"heads that are not shared": 0, "heads that torch shares": 0, "one tensor repeated": 1, "into a cache": 3}
+KERNELS = {
+    **dict.fromkeys(("heads that are not shared, of float32", "heads that torch shares, of float32"), 0),
+    **dict.fromkeys((name for name in NAMES if "mask" in name and name != "mask of numbers"), 3),  # one makes the mask
+    "mask of one number": 2, "one tensor repeated": 1, "into a cache": 4,
+}
 """Launches, where there are not two."""
 
 
@@ -33,3 +47,63 @@ def test_attention(name: str, reports: dict[str, list[Any]]) -> None:
     kernels, left, far = reports[name]
     assert not far
     assert left == LEFT.get(name, []) and kernels == KERNELS.get(name, 2)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+
+
+def of_one_query(
+    heads: int, shared: int, keys: int, size: int, batch: int = 1, dtype: torch.dtype = torch.bfloat16,
+    f: Callable[..., torch.Tensor] = attend,
+) -> list[Kernel]:
+    """The kernels of attention of a query."""
+    q, k, v = (
+        torch.zeros((batch, *sizes, size), dtype=dtype) for sizes in ((heads, 1), (shared, keys), (shared, keys))
+    )
+    steps = scheduled_for_cuda(f, q, k, v, torch.zeros((1, 1, 1, keys), dtype=dtype))
+    assert all(isinstance(step, Kernel) for step in steps)
+    return [step for step in steps if isinstance(step, Kernel)]
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize(
+    ("heads", "shared", "keys", "size", "batch"),
+    [(32, 4, 1024, 64, 1), (32, 8, 1000, 128, 8), (12, 12, 70, 80, 2), (32, 1, 2048, 64, 1), (8, 1, 130, 256, 1)],
+)
+def test_one_query_compiles(heads: int, shared: int, keys: int, size: int, batch: int, capability: int) -> None:
+    kernels = of_one_query(heads, shared, keys, size, batch)
+    assert len(kernels) == 2 and isinstance(kernels[0], AttentionKernel)
+    for steady in (None, frozenset[str]()) if capability >= 90 else (None,):
+        kernel = replace(kernels[0], steady=steady)
+        sources = [triton_source(kernel, tile=tile) for tile in candidates(kernel)]
+        assert {source.waits for source in sources} == {steady is not None}
+        assert all(("gdc_wait" in source.code) == (steady is not None) for source in sources)
+        assert all(binary.cubin for binary in machine_code(sources, capability))
+
+
+def test_places_beyond_32_bits() -> None:
+    step = 1 << 24
+    k = torch.zeros(129 * step + 64, dtype=torch.bfloat16).as_strided((1, 1, 130, 64), (0, 0, step, 1))
+    q = torch.zeros((1, 2, 1, 64), dtype=torch.bfloat16)
+    kernel, _ = scheduled_for_cuda(attend, q, k, k, torch.zeros((1, 130), dtype=torch.bfloat16))
+    assert isinstance(kernel, AttentionKernel)
+    source = triton_source(kernel)
+    assert "int64" in source.code and machine_code([source])
+
+
+def test_keys_are_dealt_out_to_as_many_programs_as_keep_a_gpu_busy() -> None:
+    few, many = (of_one_query(32, 4, 4096, 64, batch)[0] for batch in (1, 16))
+    assert isinstance(few, AttentionKernel) and isinstance(many, AttentionKernel)
+    assert few.attention.keys_a_part < many.attention.keys_a_part
+    assert triton_source(few).programs >= 132
+
+
+def test_torch_does_what_is_much_to_read_and_needs_no_copy() -> None:
+    def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    q, k = torch.zeros((8, 32, 1, 128), dtype=torch.bfloat16), torch.zeros((8, 32, 4096, 128), dtype=torch.bfloat16)
+    [step] = scheduled_for_cuda(plain, q, k, k, torch.zeros(1))
+    assert not isinstance(step, Kernel)
+    assert len(of_one_query(12, 12, 1024, 64, f=plain)) == 2

@@ -87,7 +87,31 @@ CASES: dict[str, Callable[[], Made]] = {
     ),
     "not finite": lambda: (of_repeated, tuple(x.index_fill(-1, torch.tensor([3]), torch.inf) for x in tensors())),
     "heads that are not shared": lambda: (plain, tensors(4, 4)),
+    "heads that are not shared, of float32": lambda: (plain, tensors(4, 4, dtype=F32)),
+    "heads that are not shared, under a mask": lambda: (
+        plain, (*tensors(3, 3, keys=300, size=16), at_most(300, 255))
+    ),
     "heads that torch shares": lambda: (lambda q, k, v: plain(q, k, v, enable_gqa=True), tensors()),
+    "heads that torch shares, under a mask of each": lambda: (
+        lambda q, k, v, mask: plain(q, k, v, mask, enable_gqa=True), (*tensors(6, 2, batch=2), some(2, 6, 1, 37))
+    ),
+    "heads that torch shares, of float32": lambda: (
+        lambda q, k, v: plain(q, k, v, enable_gqa=True), tensors(dtype=F32)
+    ),
+    "one head, expanded": lambda: (
+        lambda q, k, v: plain(q, k.expand(-1, 8, -1, -1), v.expand(-1, 8, -1, -1)), tensors(8, 1, keys=140)
+    ),
+    "many heads of one": lambda: (of_repeated, tensors(36, 1, keys=33, size=16)),
+    "long heads": lambda: (of_repeated, tensors(2, 1, keys=70, size=136)),
+    "heads too long": lambda: (of_repeated, tensors(2, 1, keys=20, size=264)),
+    "mask of one number": lambda: (of_repeated, (*tensors(), r(1, 1, 1, 1))),
+    "keys that are computed": lambda: (lambda q, k, v: of_repeated(q, k * 2, v.tanh()), tensors()),
+    "part of a cache": lambda: (
+        lambda q, k, v: of_repeated(q, k[:, :, 3:30], v[:, 1:, 3:30]), (*tensors()[:2], tensors(shared=3)[2])
+    ),
+    "keys side by side": lambda: (
+        lambda q, k, v: of_repeated(q, k.mT.contiguous().mT, v.mT.contiguous().mT), tensors()
+    ),
     "one tensor repeated": lambda: (lambda q, k, v: plain(q, k, repeated(v, 2)), (*tensors(4, 4)[:2], tensors()[2])),
 }
 

@@ -26,9 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.cuda import CudaTarget
-from framejit.backends.fuse.triton.tiles.blocks import candidates
-from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide
-from framejit.backends.fuse.triton.tiles.tile import Tile
+from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates
 from framejit.config import config
 from tests.fuse.operators.operator_wall_triton import do_without_gpu
 from tests.fuse.stages import lower
@@ -179,7 +177,7 @@ CASES: dict[str, Callable[[], Made]] = {
 }
 
 
-def nth_tile(number: int) -> Callable[[Kernel], Tile | SideBySide]:
+def nth_tile(number: int) -> Callable[[Kernel], AnyTile]:
     """The tile of that number of each kernel, the last where it has fewer."""
     return lambda kernel: [*islice(candidates(kernel), number + 1)][-1]
 

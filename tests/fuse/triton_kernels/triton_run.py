@@ -14,8 +14,7 @@ from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
-from framejit.backends.fuse.triton.tiles.blocks import candidates, power_below
-from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide
+from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates, power_below
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.operators.operator_wall import Differs
@@ -28,16 +27,16 @@ FEWEST: Final = 2
 """The least size of a block that is meant to be one of many."""
 
 
-def first_tile(kernel: Kernel) -> Tile | SideBySide:
+def first_tile(kernel: Kernel) -> AnyTile:
     """What a kernel is compiled with."""
     return next(candidates(kernel))
 
 
-def in_many_blocks(kernel: Kernel) -> Tile | SideBySide:
+def in_many_blocks(kernel: Kernel) -> AnyTile:
     """A tile that makes of a sample's few elements what large tensors come to: loops over the blocks of a row, and few
     programs for many blocks."""
     tile = first_tile(kernel)
-    if isinstance(tile, SideBySide):
+    if not isinstance(tile, Tile):
         return tile
     looped = bool(tile.reduction) and tile.reduction[0].size >= 2 * FEWEST
     axes = [
@@ -65,7 +64,7 @@ class TritonRun(Interpreter):
     """
 
     def __init__(
-        self, graph: LoweredGraph, tile: Callable[[Kernel], Tile | SideBySide],
+        self, graph: LoweredGraph, tile: Callable[[Kernel], AnyTile],
         on_launch: Callable[[TritonSource], None],
     ) -> None:
         super().__init__(graph)

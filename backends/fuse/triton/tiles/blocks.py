@@ -15,11 +15,12 @@ from typing import Final
 
 from framejit.backends.fuse.loop_ir.expr import is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
-from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, roughly_less
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.tiles.accesses import Access, accesses
+from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile, attention_tiles
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.tiles.block_sizes import (
     FEW_ROWS,
@@ -63,14 +64,19 @@ HURRIED_SHAPES: Final = ((32, 2), (32, 1), (16, 2))
 """`ONLINE_SHAPES` where each row has a multiprocessor to itself."""
 
 
-def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[Tile | SideBySide]:
+AnyTile = Tile | SideBySide | AttentionTile
+
+
+def candidates(kernel: Kernel, limits: GpuLimits = WITHOUT_A_GPU) -> Iterator[AnyTile]:
     """Tiles worth trying, the one to take without trying first. Each computes the same."""
+    if isinstance(kernel, AttentionKernel):
+        return attention_tiles(kernel)
     if kernel.members:
         return together([own_candidates(member, limits) for member in kernel.members])
     return own_candidates(kernel, limits)
 
 
-def worth_measuring(kernel: Kernel, limits: GpuLimits) -> Iterator[Tile | SideBySide]:
+def worth_measuring(kernel: Kernel, limits: GpuLimits) -> Iterator[AnyTile]:
     """`candidates`, and of a matrix product many more."""
     yield from candidates(kernel, limits)
     loops = None if kernel.members or not kernel.reduction else product_loops(kernel)

@@ -1,0 +1,66 @@
+"""Tiles of attention of one query: a program takes a part of the keys, and all heads that share these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Layout, SplitAttention
+from framejit.backends.fuse.triton.tiles.block_sizes import power_above
+from framejit.backends.fuse.triton.tiles.tile import INT32_MAX
+
+LEAST_INNER: Final = 16
+"""Elements of a head that tensor cores multiply at least; fewer are filled up with zeros."""
+LEAST_HEADS: Final = 8
+"""Heads that they multiply at least."""
+WARPS: Final = (4, 2, 8)
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """How a `SplitAttention` is dealt out to programs."""
+
+    attention: SplitAttention
+    warps: int
+
+    @property
+    def programs(self) -> int:
+        batch, heads = self.attention.key.sizes[:2]
+        return batch * heads * self.attention.parts
+
+    @property
+    def inner(self) -> int:
+        """The elements of a query and a key, filled up."""
+        return max(LEAST_INNER, power_above(self.attention.key.sizes[3]))
+
+    @property
+    def columns(self) -> int:
+        """The elements of a value, filled up."""
+        return max(LEAST_INNER, power_above(self.attention.value.sizes[3]))
+
+    @property
+    def heads(self) -> int:
+        """The heads that share keys, filled up."""
+        return max(LEAST_HEADS, power_above(self.attention.group))
+
+    @property
+    def wide(self) -> bool:
+        """Whether places need 64 bits."""
+        sums = self.attention.sums
+        touched = [*self.attention.layouts, Layout(sums, sums.sizes, sums.strides, 0)]
+        return any(_reach(layout, self.attention.keys_a_part) > INT32_MAX for layout in touched)
+
+    def __str__(self) -> str:
+        return f"{self.attention.keys_a_part} keys, {self.heads} heads, {self.warps} warps"
+
+
+def attention_tiles(kernel: AttentionKernel) -> Iterator[AttentionTile]:
+    """Tiles of attention, the one to take without trying first."""
+    for warps in WARPS:
+        yield AttentionTile(kernel.attention, warps)
+
+
+def _reach(layout: Layout, more: int) -> int:
+    """The furthest place that is computed, though perhaps not read."""
+    return abs(layout.offset) + sum((size + more) * abs(step) for size, step in zip(layout.sizes, layout.strides))
