@@ -1,4 +1,4 @@
-"""Attention of one query to a cache of keys and values on a GPU: loops of ours against torch's, in one run, on caches
+"""Attention of one query to a cache of keys and values on a GPU: kernels of ours against torch's, in one run, on caches
 that no cache of the device holds.
 
     python benchmarks/attention.py [--tune] [--only 1x32x4x1024x64,...] [--dtype bfloat16] [--json FILE]
@@ -26,7 +26,7 @@ from measure import copy_ceiling, geometric_mean, use_empty_caches, write_json
 
 SHAPES = (
     "1x32x4x128x64", "1x32x4x1024x64", "1x32x4x4096x64", "8x32x4x1024x64", "32x32x4x1024x64", "1x32x8x1024x128",
-    "1x32x8x4096x128", "8x32x8x1024x128", "1x32x8x8192x128",
+    "1x32x8x4096x128", "8x32x8x1024x128", "1x32x8x8192x128", "1x12x12x1024x64", "1x32x8x32768x128",
 )
 UNCACHED = 192 << 20
 """Bytes of caches to go round: several times what the cache of an H200 holds."""
@@ -91,7 +91,8 @@ def main() -> int:
     ceiling = copy_ceiling("cuda")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.dtype}, copy {ceiling / 1e9:.0f} GB/s")
     shapes = options.only.split(",")
-    made = {shape: ways(kernels_for(attention, sizes_of(shape), dtype), options.tune) for shape in shapes}
+    kernels = {shape: kernels_for(attention, sizes_of(shape), dtype) for shape in shapes}
+    made = {shape: ways(kernels[shape], options.tune) for shape in shapes}
     major, minor = torch.cuda.get_device_capability()
     sources = [source for of_shape in made.values() for several in of_shape.values() for source in several]
     binaries = iter(compile_gpu_kernels(sources, 10 * major + minor))
@@ -120,13 +121,13 @@ def main() -> int:
                 continue
             launchers = [Launcher(source, binary, driver) for source, binary in pairs]
             out = torch.full(exact.shape, torch.nan, dtype=dtype, device="cuda")
-            batch, heads, _, _ = sizes[0]
-            scores = torch.empty((batch, heads, 1, sizes[1][2]), device="cuda")
-            names = [source.buffers for source, _ in pairs]
-            between, = set(names[0]) & set(names[1])
+            between = {
+                name: torch.empty(buffer.extent, dtype=buffer.dtype, device="cuda")
+                for kernel in kernels[shape] for name, buffer in kernel.buffers.items() if buffer.input is None
+            }
+            between[kernels[shape][-1].writes[0]] = out
             buffers = [
-                {between: scores, names[1][-1]: out, **{f"x{position}": x for position, x in enumerate(given)}}
-                for given in sets
+                {**between, **{f"x{position}": x for position, x in enumerate(given)}} for given in sets
             ]
             ours[name] = seconds_a_launch([partial(run_all, launchers, given) for given in buffers])
             run_all(launchers, buffers[0])

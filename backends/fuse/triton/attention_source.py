@@ -34,7 +34,6 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     lines.add(f"member = tl.arange(0, {tile.heads})")
     lines.add(f"head = shared * {group} + member")
     if waits:
-        lines.add("cuda.gdc_launch_dependents()")
         lines.add("cuda.gdc_wait()")
     is_key = "" if keys % attention.keys_a_part == 0 else f"key < {keys}"
     is_inner = "" if inner == tile.inner else f"inner < {inner}"

@@ -58,9 +58,8 @@ class Body:
     def write(self, program: str = "tl.program_id(0)") -> None:
         """Write all of it; `program` is the number of the program, counted from the first of this kernel's."""
         self.indices.sizes()
-        if not self.tile.looped or self.tile.resident or self.tile.apart:
-            self._let_others_begin()
         if self.tile.resident or self.tile.apart:
+            self._let_others_begin()
             self._wait()
         if not self.tile.resident:
             self._parts(program)
@@ -112,7 +111,10 @@ class Body:
     def _turns(self) -> None:
         if not self.tile.looped:
             self.indices.reduction()
-            for node in self._ahead():
+            ahead = self._ahead()
+            if ahead:
+                self._let_others_begin()
+            for node in ahead:
                 self.value(node)
             self._wait()
         if self.tile.early and not self.tile.looped:

@@ -32,6 +32,10 @@ THREAD_BYTES: Final = 32
 """What a thread loads of a matrix at a time: two loads of the widest."""
 HELD_BYTES: Final = 8192
 """A row of the matrix that is taken whole."""
+HELD_PRODUCTS: Final = 1 << 14
+"""Products of such a row that a program holds."""
+COLUMNS_OF_CORES: Final = 16
+"""Columns of a matrix that tensor cores take at least."""
 SHORT: Final = 256
 """Elements of a row of the matrix of which a program takes many."""
 SHORT_ELEMENTS: Final = 1 << 13
@@ -122,7 +126,7 @@ def product_tiles(kernel: Kernel, loops: ProductLoops, limits: GpuLimits) -> Ite
     if math.prod(var.size for var in loops.inner) <= SHORT:
         shapes = [*_of_short_sums(loops), *shapes]
     elif by_cores and rows > FEW_ROWS:
-        shapes = [*by_cores, *shapes]
+        shapes = [*_of_few_columns(loops, rows, limits), *by_cores, *shapes]
     elif by_cores:
         shapes += by_cores
     for shape in dict.fromkeys(shapes):
@@ -160,6 +164,16 @@ def _of_short_sums(loops: ProductLoops) -> Iterator[tuple[int, ...]]:
     yield each, length, 4
     yield max(1, each // 2), length, 4
     yield 2 * each, length, 4
+
+
+def _of_few_columns(loops: ProductLoops, rows: int, limits: GpuLimits) -> Iterator[tuple[int, ...]]:
+    """A shape for so few columns that each had better have a program, and all of its row at a time: with several of
+    them most of a GPU would have nothing to do."""
+    columns = math.prod(var.size for var in (*loops.both, *loops.columns))
+    length = power_above(math.prod(var.size for var in loops.inner))
+    is_held = length * loops.itemsize <= HELD_BYTES and power_above(rows) * length <= HELD_PRODUCTS
+    if is_held and 4 * columns <= COLUMNS_OF_CORES * limits.multiprocessors:
+        yield 1, length, 4
 
 
 def _by_cores(loops: ProductLoops) -> list[tuple[int, ...]]:
