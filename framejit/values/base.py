@@ -24,6 +24,7 @@ class Value:
     source: Source | None = None
     mutable = False  # what it holds may change
     built_once: bool = True  # two names of one object are one object outside, too; of numbers and text nobody can tell
+    one_of_each = False  # objects of equal content are one object, as there is one True; the content is not known yet
     # another object may take its place, as a function does that is defined anew by each call of another
     is_one_of_many = False
     looked_up = False  # an object whose attributes and special methods are looked up in it and its class
@@ -58,6 +59,10 @@ class Value:
     def constant(self) -> Any:
         """The Python object this value is known to be; NotConstant otherwise."""
         raise NotConstant(self.describe())
+
+    def known_content(self, frame: Frame) -> Any:
+        """The content that tells which object it is, for an object that there is one of each content of."""
+        return self.constant()
 
     def is_constant(self) -> bool:
         if self.symbolic:

@@ -169,6 +169,7 @@ class NumberValue(NumpyValue):
 
     def __init__(self, tensor: TensorValue, source: Source | None = None, known: Any = None) -> None:
         self.tensor, self.source, self.known = tensor, source, known
+        self.one_of_each = self.dtype.type is np.bool_
 
     def python_type(self) -> type:
         return self.dtype.type
@@ -192,6 +193,9 @@ class NumberValue(NumpyValue):
         return frame.wrap(
             plain_number(number_of(frame.capture.real_object(self.tensor))), CallSource(self.source, plain_number)
         )
+
+    def known_content(self, frame: Frame) -> Any:
+        return self.plain(frame).constant()
 
     def proxy(self) -> Any:
         if type(self.known) is np.int64 or type(self.known) is np.float64:  # which torch takes for Python's own

@@ -69,6 +69,7 @@ class ReadNumberValue(Value):
         self.capture, self.tensor, self.seq, self.refusal = capture, tensor, seq, refusal
         self.bounds, self.is_argument = bounds, is_argument
         self.cls = next(cls for cls, dtype in _DTYPES.items() if dtype is tensor.fake.dtype)
+        self.one_of_each = self.cls is not float
         self.small: fx.Node | None = None  # that it is below _SMALL, which is asserted
         self._read: fx.Node | None = None
 
@@ -83,6 +84,9 @@ class ReadNumberValue(Value):
 
     def must_be_known(self) -> Any:
         self.capture.break_at(self.seq, self.refusal)
+
+    def known_content(self, frame: Frame) -> Any:
+        return self.must_be_known()
 
     def proxy(self) -> Any:
         return self.must_be_known()

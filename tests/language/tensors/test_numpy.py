@@ -447,6 +447,18 @@ def test_numbers_from_outside():
         assert a[1:4] == b[1:4] and str(a[0]) == str(b[0])
 
 
+def test_there_is_one_object_of_each_bool():
+    def f(x, flag):
+        positive, finite = (x > 0).all(), np.isfinite(x).all()
+        found = positive is np.True_, finite is np.False_, positive is finite, x[0] is x[0]
+        return *found, flag is np.True_, flag is True
+
+    compiled = framejit.optimize(f, backend="eager")
+    for numbers in ([1.0, 2.0], [-1.0, 2.0], [1.0, np.inf], [True], [False]):
+        for flag in (np.True_, np.False_, True):
+            assert f(np.array(numbers), flag) == compiled(np.array(numbers), flag)
+
+
 def test_sizes_that_change():
     compiled = framejit.optimize(lambda x: (x * 2).sum(0))
     for n in range(1, 9):

@@ -7,7 +7,7 @@ import torch
 
 import framejit
 
-from support import CountingBackend, Pair, check
+from support import ANY, CountingBackend, Pair, check
 
 
 def scaled(x):
@@ -215,6 +215,31 @@ def test_items_that_have_to_be_known_break_the_graph_where_they_are_read(program
     pair = check(program, torch.tensor([1.0, 2.5]), graphs=range(1, 4), breaks=range(1, 4))
     assert "of a tensor needs its data" in str(pair.breaks) or "int read from a tensor" in str(pair.breaks)
     pair.call(torch.tensor([-1.0, 0.5]))
+
+
+def as_the_one_true(x):
+    flag, number, two = (x > 0).all().item(), x.int().max().item(), 2
+    return flag is True, flag is not False, number is two, flag is number, flag is (x > 0).any().item(), x + 1
+
+
+def as_a_case(x):
+    match (x > 0).all().item():
+        case True:
+            return x + 1
+        case False:
+            return x - 1
+
+
+@pytest.mark.parametrize("program", [as_the_one_true, as_a_case])
+def test_there_is_one_object_of_each_bool_and_small_int(program):
+    pair = check(program, torch.tensor([1.0, 2.5]), graphs=ANY, breaks=ANY)
+    for numbers in ([-1.0, 0.5], [-1.0, -2.0], [1.0, 2.5], [7.0, 1e6]):
+        pair.call(torch.tensor(numbers))
+
+
+def test_a_float_is_no_object_from_elsewhere():
+    pair = check(lambda x, n: (x.sum().item() is n, x.sum().item() is None, x + 1), torch.ones(2), 2.0, breaks=0)
+    pair.call(torch.ones(2), 3.0)
 
 
 def test_a_number_that_is_formatted_breaks_the_graph_there():
