@@ -27,6 +27,7 @@ from framejit.fakes.elementwise_strides import (
     like,
     suggests_channels_last,
 )
+from framejit.fakes.indexed_strides import indexed_strides
 from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.view_strides import view_strides, whole_sizes
@@ -249,6 +250,10 @@ def _rule(func: Any) -> Rule | None:
         return _as_strides_suggest
     if func._opname == "glu":
         return _by_halves
+    if func is torch.ops.aten.index.Tensor:
+        return lambda func, args, kwargs, result: indexed_strides(args[0], args[1], result.shape)
+    if func is torch.ops.aten.angle.default:
+        return _of_reals
     if func._opname in BY_ELEMENTS:
         return _elementwise
     if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(
@@ -294,6 +299,11 @@ def _as_strides_suggest(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any
         dims = args[2] if len(args) > 2 else kwargs.get("dims", ())
         is_last = bool(dims) and all(shift % tensor.shape[dim] != 0 for shift, dim in zip(args[1], dims))
     return channels_last(result.shape) if is_last else contiguous(result.shape)
+
+
+def _of_reals(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:
+    """By elements; of complex numbers in the order of the dimensions."""
+    return contiguous(result.shape) if args[0].is_complex() else _elementwise(func, args, kwargs, result)
 
 
 def _by_halves(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:

@@ -90,7 +90,8 @@ class Operations:
             if isinstance(a, MethodValue) and a.source is None or isinstance(b, MethodValue) and b.source is None:
                 return False
             if (a.one_of_each or b.one_of_each) and a.python_type() is b.python_type():
-                return bool(a.known_content(self) == b.known_content(self))
+                x, y = a.known_content(self), b.known_content(self)  # type: ignore[arg-type]
+                return bool(x == y)
             for one, other in ((a, b), (b, a)):  # a class that is known may be one that has no model elsewhere
                 if isinstance(one, OpaqueValue) and isinstance(other, ClassValue) and issubclass(one.cls, type):
                     raise one.why.again() from None

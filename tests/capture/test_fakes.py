@@ -116,6 +116,37 @@ def test_fakes_of_images_lie_as_the_kernels_results_do(shape: tuple[int, ...]) -
         check(IMAGES, image)
 
 
+def indexed(rnd: random.Random) -> tuple[torch.Tensor, list[Any]]:
+    """A tensor and a key with indices, which may be repeated, permuted and apart."""
+    tensor = laid_out(rnd, [rnd.choice((1, 2, 3, 4)) for _ in range(rnd.randrange(1, 5))])
+    shape = [rnd.choice((0, 1, 2, 3)) for _ in range(rnd.randrange(1, 3))]
+    key: list[Any] = []
+    for _ in range(tensor.dim()):
+        key += [None] * (rnd.random() < 0.2)
+        if rnd.random() < 0.5:
+            own = [1 if rnd.random() < 0.2 else size for size in shape]
+            key.append(torch.zeros_like(laid_out(rnd, own), dtype=torch.int64))
+        else:
+            key.append(rnd.choice((slice(None), slice(0, 1), 0)))
+    return tensor, key
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fakes_of_what_is_read_at_computed_places_lie_as_the_kernels_results_do(seed: int) -> None:
+    rnd = random.Random(seed)
+    for _ in range(150):
+        tensor, key = indexed(rnd)
+        places = [position for position, part in enumerate(key) if isinstance(part, torch.Tensor)]
+
+        def read(x: torch.Tensor, *indices: torch.Tensor, key: list[Any] = key, places: list[int] = places) -> Any:
+            whole = [*key]
+            for position, index in zip(places, indices):
+                whole[position] = index
+            return x[tuple(whole)]
+
+        check((read,), tensor, *(key[position] for position in places))
+
+
 def test_one_hot_of_classes_in_another_order() -> None:
     def program(classes: torch.Tensor) -> Any:
         rows = F.one_hot(classes.mT, 4)
@@ -158,6 +189,11 @@ def channels_last() -> torch.Tensor:
         (lambda x: torch.special.xlog1py(x, x.t().contiguous().t()), lambda: (torch.rand(4, 6).t(),)),
         (lambda x: F.batch_norm(x, None, None, training=True), lambda: (torch.randn(5, 6, 4).permute(0, 2, 1),)),
         (lambda x: x.new_zeros(x.shape) + x, lambda: (torch.randn(4, 6).t(),)),
+        (torch.angle, lambda: (torch.randn(4, 6, dtype=torch.complex64).t(),)),
+        (torch.angle, lambda: (torch.randn(4, 6).t(),)),
+        (lambda x, i: x[None, i, ..., None], lambda: (torch.randn(4, 6).t(), torch.tensor([2, 0]))),
+        (lambda x, i: x[i], lambda: (torch.randn(9), torch.arange(6).view(2, 3).t())),
+        (lambda x, i: x[:, i, :, i], lambda: (torch.randn(4, 6, 3, 5).permute(3, 0, 2, 1), torch.tensor([2, 0]))),
     ],
 )
 @pytest.mark.parametrize("dynamic", (False, True))

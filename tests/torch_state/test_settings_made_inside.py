@@ -153,3 +153,21 @@ def test_what_is_left_set_is_set_by_each_call(backend):
             assert made.dtype == torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(before)
+
+
+def test_each_autocast_block_casts_weights_anew():
+    """Casts of weights are kept for a block of autocast; those of the next one have its dtype."""
+    weights = torch.randn(4, 4, requires_grad=True)
+
+    def program(x):
+        made = []
+        for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+            with torch.autocast("cpu", dtype):
+                y = F.linear(x, weights)
+                made += [y, y.dtype, F.linear(y, weights).dtype]
+        return made
+
+    compiled = framejit.optimize(program, backend="eager")
+    for _ in range(2):
+        expected, result = program(Q[0, 0, :, :4]), compiled(Q[0, 0, :, :4])
+        assert [str(item) for item in result] == [str(item) for item in expected]

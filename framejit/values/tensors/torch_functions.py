@@ -396,6 +396,7 @@ HANDLERS[_C._InferenceMode] = _inference_mode
 @handles(torch.clear_autocast_cache)
 def _clear_cache(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     frame.capture.graph.state_change(torch.clear_autocast_cache, ())
+    torch.clear_autocast_cache()  # of the casts of fakes: the next block may cast to another dtype
     return NONE
 
 
