@@ -134,12 +134,12 @@ class Metadata:
             ) from None
 
     def _make_symbolic(self) -> None:
-        from torch._dispatch.python import enable_python_dispatcher  # imports functorch's half of torch
+        from framejit.fakes.python_decompositions import python_decompositions  # imports functorch's half of torch
 
         self.mode.cache_enabled = False  # its keys are made for torch's own symbols
         self._laid_out = LaidOutOnce()
         # some operations compute with symbols only by their decomposition in Python
-        self._decompositions = enable_python_dispatcher
+        self._decompositions = python_decompositions
 
     def run(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool = False) -> Any:
         """Run an operation on fakes.  Unsupported says why it can't be in a graph.

@@ -561,3 +561,27 @@ def test_a_slice_of_all_is_no_slice_to_autograd():
             shared = x.grad.untyped_storage().data_ptr() == y.grad.untyped_storage().data_ptr()
             found.append((out.grad_fn.name(), shared, x.grad.stride(), out._is_view()))
         assert found[0] == found[1]
+
+
+PRODUCTS = {
+    "of batches": (lambda x, y: x @ y, lambda n: ((2, n, 4), (2, 4, 3))),
+    "of a vector": (lambda x, y: x @ y, lambda n: ((n,), (n, 3))),
+    "with a vector": (lambda x, y: x @ y, lambda n: ((2, n, 3), (3,))),
+    "repeated": (lambda x, y: torch.matmul(x, y), lambda n: ((3, 1, n, 4), (2, 4, n))),
+    "attention": (lambda x, y: F.scaled_dot_product_attention(x, y, y), lambda n: ((2, n, 4), (2, 3, 4))),
+    "transposed": (lambda x, y: (x @ y).mT, lambda n: ((2, n, 4), (2, 4, 3))),
+}
+
+
+@pytest.mark.parametrize("requires_grad", (False, True))
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_are_views_where_eagers_are(name, requires_grad):
+    function, sizes = PRODUCTS[name]
+    compiled = framejit.optimize(lambda x, y: function(x, y), dynamic=True)
+    for n in (3, 5, 6):
+        x, y = (torch.randn(size, requires_grad=requires_grad) for size in sizes(n))
+        expected, result = function(x, y), compiled(x, y)
+        assert result._is_view() == expected._is_view() and result.stride() == expected.stride()
+        torch.testing.assert_close(result, expected)
+        if not expected._is_view():
+            assert not result.detach_().requires_grad

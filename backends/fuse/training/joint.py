@@ -16,7 +16,6 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
@@ -40,6 +39,7 @@ from framejit.backends.fuse.training.recorder import TrainingRecorder, is_withou
 from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.light_torch import light
+from framejit.fakes.python_decompositions import python_decompositions
 from framejit.symbols.conditions import Conditions
 
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))
@@ -343,7 +343,7 @@ class _ForwardRun(Run):
 @contextmanager
 def _on_fakes(graph: Graph) -> Iterator[None]:
     """Fakes of the graph's are operated on here."""
-    with graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext():
+    with graph.fake_mode, python_decompositions() if graph.conditions is not None else nullcontext():
         yield
 
 
