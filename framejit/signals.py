@@ -56,6 +56,10 @@ class Restart(Exception):
         self.seq, self.reason = seq, reason
 
 
+class RaisesAsCompiled(Exception):
+    """Capture again, and tell libraries that nothing is compiled: what they do for a compiler raises."""
+
+
 class Selecting(NamedTuple):
     """Both branches of an `if` are being captured: a break in one of them is one of step `seq`, for `refusal`, and so
     is growing beyond `most_operations` of the graph."""

@@ -28,7 +28,7 @@ from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
 from framejit.interpreter.frame_policy import frame_reader
-from framejit.signals import ImportUnderWay, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import ImportUnderWay, RaisesAsCompiled, Restart, SkipFrame, Unsupported, forget_frames
 
 MAX_RESTARTS = 200
 
@@ -55,7 +55,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
         capture = Capture(
-            fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising
+            fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising,
+            not compilation.points.raises_as_compiled,
         )
         if compilation.options.fullgraph:  # elsewhere the graph breaks, and what comes after knows the sizes
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes)
@@ -68,6 +69,9 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
+        except RaisesAsCompiled:
+            compilation.points.raises_as_compiled = True
+            forced.clear()  # steps are counted anew
         except FoundOwnChanges as found:
             for change in found.changes:
                 if change.sizes:

@@ -90,7 +90,8 @@ class Capture:
 
     `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts. `changing` names the
     sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open, `raising` the
-    operations (by id of the code and index) that raised when graphs ran them.
+    operations (by id of the code and index) that raised when graphs ran them. `says_compiling` is what a library is
+    told that asks torch whether it is being compiled.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Capture:
         dynamic: DynamicDims | None = None,
         budget: Budget | None = None,
         raising: Mapping[tuple[int, int], tuple[CodeType, str]] = MappingProxyType({}),
+        says_compiling: bool = True,
     ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
@@ -111,6 +113,7 @@ class Capture:
         self.frame: Frame | None = None
         self.seq = 0
         self.changing, self.raising = changing, raising
+        self.says_compiling, self.said_compiling = says_compiling, False
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}

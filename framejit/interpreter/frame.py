@@ -26,7 +26,7 @@ from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
 from framejit.interpreter.policy import refuse_inlining
 from framejit.interpreter.provenance import operands, place_of
-from framejit.signals import LooksAtFrame, Raised, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import LooksAtFrame, Raised, RaisesAsCompiled, Restart, SkipFrame, Unsupported, forget_frames
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
 from framejit.values.objects.exception_values import NULL, PreviousException, RaisedAt, RaisingOffset
@@ -295,6 +295,8 @@ class Frame(Operations):
         except Raised as e:
             self.pc = ins.index
             if not self.hidden and not self._is_handled():
+                if capture.said_compiling:
+                    raise RaisesAsCompiled from None
                 self._break(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), saved_names, mark)
             if not self._unwind(e.value):
                 raise

@@ -118,6 +118,8 @@ class Capture(Protocol):
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]
     overrides: OverrideState
     transforms: int
+    says_compiling: bool
+    said_compiling: bool
 
     @property
     def assumed(self) -> Assumed: ...

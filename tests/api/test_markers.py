@@ -5,6 +5,7 @@ import torch
 import framejit
 from framejit.errors import GraphBreakError, InvalidTarget
 
+from comparison import assert_same
 from support import CountingBackend, of_kind, recorded
 
 X = torch.arange(4.0)
@@ -105,3 +106,39 @@ def test_allow_in_graph(backend):
     assert torch.equal(fast(X), X * 2)
     [graph] = backend.graphs
     assert opaque in [node.target for node in graph.graph.nodes]
+
+
+@pytest.mark.parametrize("handles", [False, True])
+def test_what_a_library_does_for_a_compiler_only_raises_nothing(backend, handles):
+    """As where a mask is made for calls that give none, but not for a compiler, which is to be given one."""
+    def blocks(mask, size):
+        return mask.view(-1, size)
+
+    def f(x, mask=None):
+        if mask is None and not torch.compiler.is_compiling():
+            mask = torch.ones(x.shape)
+        seen.append(mask is None)
+        if handles:
+            try:
+                blocks(None, 2)
+            except AttributeError as e:
+                seen.append(str(e))
+        return blocks(mask, 2) * x.view(-1, 2)
+
+    results = []
+    for fn in (f, framejit.optimize(f, backend=backend)):
+        seen = []
+        results.append(([fn(X), fn(X * 2), fn(X, torch.zeros_like(X))], seen))
+    assert_same(*results)
+    assert backend.graphs
+
+
+def test_what_raises_in_plain_python_too_raises(backend):
+    def f(x):
+        return x + (1 if torch.compiler.is_compiling() else 2) if x.dim() else x.missing
+
+    compiled = framejit.optimize(f, backend=backend)
+    assert torch.equal(compiled(X), X + 1)
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="missing"):
+            compiled(X.sum())

@@ -56,6 +56,7 @@ class ResumePoints:
     """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was
     raised."""
     sizes_known: bool = False  # whether the backend has had to do without symbolic sizes
+    raises_as_compiled: bool = False  # whether what a library does for a compiler has raised
 
     def function(
         self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None

@@ -183,7 +183,12 @@ def _is_compiling(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> 
     # other arithmetic, whose results differ in the last bits; it is to do what it does in plain Python.
     # But for flex_attention: it would have Dynamo compile what it calls, and warn that nobody has.
     asking = frame.globals.get("__name__", "")
-    return ConstantValue(not asking.startswith("torch.") or asking == "torch.nn.attention.flex_attention")
+    if asking == "torch.nn.attention.flex_attention":
+        return ConstantValue(True)
+    if asking.startswith("torch.") or not frame.capture.says_compiling:
+        return ConstantValue(False)
+    frame.capture.said_compiling = True
+    return ConstantValue(True)
 
 
 @handles(torch.nn.functional.one_hot)
