@@ -3,7 +3,7 @@ the right graph; and what else capture writes into `meta` for backends."""
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +22,27 @@ LAUNCH_GRAPHS: Final = "framejit_launch_graphs"
 AUTOTUNE: Final = "framejit_autotune"
 """In the `meta` of a graph module: that of several ways to write a kernel the one is to be taken that measures
 quickest; absent otherwise."""
+
+_LAYERS: Final = "framejit_layers_alike"
+
+
+class Layer(NamedTuple):
+    """Nodes of a captured graph that come of the call of a module."""
+
+    kind: object
+    """The same object for layers whose nodes are alike, one by one, but for what they take."""
+    nodes: list[torch.fx.Node]
+
+
+def note_layers(graph: torch.fx.Graph, layers: list[Layer]) -> None:
+    """Say which nodes of a graph are layers, some of which are alike, in their order. It is said to the graph itself:
+    copies of it, and of its module, have other nodes."""
+    setattr(graph, _LAYERS, layers)
+
+
+def layers_of(graph: torch.fx.Graph) -> list[Layer]:
+    """What `note_layers` was told of the graph."""
+    return getattr(graph, _LAYERS, [])
 
 
 _numbers = itertools.count(1)

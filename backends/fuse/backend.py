@@ -26,6 +26,8 @@ from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, 
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
+from framejit.backends.fuse.layers.expansion import Uneven
+from framejit.backends.fuse.layers.shortened import Shortened, shortened
 from framejit.backends.fuse.loops import GraphInParts, has_loops, why_whole
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
@@ -158,15 +160,30 @@ def _write_down(
 
 
 def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph) -> Callable[..., Any]:
+    short = shortened(gm, example_inputs)
     try:
-        recorded, text, tracked = _recorded(gm, example_inputs, graph)
+        if short is not None:
+            try:
+                return _compile_inference(gm, short.gm, short.examples, graph, short)
+            except Uneven:
+                graph.passes.clear()
+        return _compile_inference(gm, gm, example_inputs, graph)
     except NeedsGradients:
         return compile_differentiable(gm, example_inputs, graph)
-    weights = frozen_weights(recorded, gm, example_inputs)
-    key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune)
+
+
+def _compile_inference(
+    gm: torch.fx.GraphModule, compiled: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph: CompiledGraph,
+    short: Shortened | None = None
+) -> Callable[..., Any]:
+    """Compile a graph without gradients by recording `compiled`: itself, or the one that it was shortened to. Raises
+    NeedsGradients, and Uneven where the shortened one does not do."""
+    recorded, text, tracked = _recorded(compiled, example_inputs, graph)
+    weights = frozen_weights(recorded, compiled, example_inputs)
+    key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune, short)
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
-        record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
+        record, launches = plan_record(_passed(recorded, compiled, example_inputs, graph), tracked, graph, short)
         parts = record.parts.launching(launches)
         found = FoundPlan(record, parts, parts.native((), gm.forward, graph.name))
         if key is not None:

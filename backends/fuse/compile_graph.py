@@ -11,6 +11,8 @@ from framejit.backends.fuse.account.telling import tell_fused
 from framejit.backends.fuse.cache.folding_record import folding_of
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.layers.expansion import expanded
+from framejit.backends.fuse.layers.shortened import Shortened
 from framejit.backends.fuse.loop_ir.bytes_moved import bytes_moved
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
@@ -24,15 +26,22 @@ from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 
 
-def plan_record(passed: Graph, tracked: bool, graph: CompiledGraph) -> tuple[PlanRecord, list[KernelLaunch]]:
+def plan_record(
+    passed: Graph, tracked: bool, graph: CompiledGraph, short: Shortened | None = None
+) -> tuple[PlanRecord, list[KernelLaunch]]:
     """Lower a graph that passes have been over, schedule it, compile its kernels and plan its memory: the record of the
-    plan, and how its kernels are launched. `tracked`: see `lower_graph`."""
+    plan, and how its kernels are launched. `tracked`: see `lower_graph`. If the graph is that of `short`, the plan is
+    for the whole one; raises Uneven where its layers have not come to steps that are alike."""
     lowered = lower_graph(passed, tracked)
     stages["lower"] += 1
     before_fusion = loops_as_text(lowered.nodes, lowered.buffers)
     steps = schedule(lowered)
     stages["schedule"] += 1
-    tell_fused(graph, before_fusion, loops_as_text(steps, lowered.buffers))
+    after_fusion = loops_as_text(steps, lowered.buffers)
+    if short is not None:
+        lowered, steps = expanded(short, lowered, steps)
+        before_fusion, after_fusion = (f"# {short.left_out}\n{text}" for text in (before_fusion, after_fusion))
+    tell_fused(graph, before_fusion, after_fusion)
     called = [
         step.function
         for step in steps

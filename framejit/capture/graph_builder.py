@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import FIRST_VERSION
+from framejit.backends.graph_identity import FIRST_VERSION, Layer, note_layers
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -79,6 +79,8 @@ class GraphBuilder:
         # for a result the nodes that assert that it has no inf or nan, last one first
         self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}
         self.copies: list[Copy] = []
+        self.layers: list[Layer] = []
+        """The nodes of modules that were stamped out, and of those that they were stamped out like."""
 
     # ---- inputs ---------------------------------------------------------------------------
 
@@ -262,13 +264,17 @@ class GraphBuilder:
                 found.append(node)
         return found
 
-    def stamp(self, nodes: list[fx.Node], taken: dict[fx.Node, fx.Node], later: int) -> dict[fx.Node, fx.Node] | None:
+    def stamp(
+        self, nodes: list[fx.Node], taken: dict[fx.Node, fx.Node], given: set[fx.Node], later: int
+    ) -> dict[fx.Node, fx.Node] | None:
         """Add nodes once more, with others in the place of some that they take, `later` steps behind the first; by the
-        old nodes the new ones. None, and nothing is added, if their results come out otherwise."""
+        old nodes the new ones. `given`: those of them that something else may come to see. None, and nothing is added,
+        if their results come out otherwise."""
         fakes = {old: new.meta["val"] for old, new in taken.items()}
+        again = _worked_out_again(nodes, {old for old, new in taken.items() if old is not new}, given)
         for node in nodes:
-            result = fakes[node] = self._result_again(node, fakes)
-            if not _is_same_kind(result, node.meta["val"]):
+            fakes[node] = result = self._result_again(node, fakes) if node in again else node.meta["val"]
+            if node in again and not _is_same_kind(result, node.meta["val"]):
                 return None
         made: dict[fx.Node, fx.Node] = {}
 
@@ -282,10 +288,10 @@ class GraphBuilder:
             if node in self.origins:
                 origin = self.origins[node]
                 self.origins[added] = origin._replace(seq=origin.seq + later)
-            if isinstance(fakes[node], torch.Tensor):
-                self._made_in_inference.setdefault(
-                    fakes[node].untyped_storage()._cdata, fakes[node].is_inference()
-                )
+            if node in again:
+                for fake in _tensors_of(fakes[node]):
+                    self._made_in_inference.setdefault(fake.untyped_storage()._cdata, fake.is_inference())
+        self.layers.append(Layer(nodes, list(made.values())))
         return made
 
     def _result_again(self, node: fx.Node, fakes: dict[fx.Node, Any]) -> Any:
@@ -367,6 +373,7 @@ class GraphBuilder:
                 examples.append(example)
             else:
                 self.graph.erase_node(value.node)
+        note_layers(self.graph, self.layers)
         return fx.GraphModule(torch.nn.Module(), self.graph), used, examples
 
 
@@ -428,6 +435,22 @@ def _plain(obj: Any) -> Value:
     if isinstance(obj, str) and "FakeTensor" in obj:
         raise Unsupported("the text of a tensor", "FJ101")
     return from_python(obj)
+
+
+def _worked_out_again(nodes: list[fx.Node], replaced: set[fx.Node], given: set[fx.Node]) -> set[fx.Node]:
+    """Which nodes need results of their own when they are stamped out: those that lie in one memory with what others
+    take the place of, or with what is given on. The rest is seen by these nodes alone, and the first one's fakes say of
+    it what there is to say; but for those with gradients, which have a history."""
+    if any(fake.requires_grad for node in nodes for fake in _tensors_of(node.meta["val"])):
+        return {*nodes}
+    seen = {
+        fake.untyped_storage()._cdata for node in (*replaced, *given) for fake in _tensors_of(node.meta["val"])
+    }
+    return {
+        node
+        for node in nodes
+        if any(fake.untyped_storage()._cdata in seen for fake in _tensors_of(node.meta["val"]))
+    }
 
 
 def _is_same_kind(a: Any, b: Any) -> bool:

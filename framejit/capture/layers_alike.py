@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
+from framejit.backends.graph_identity import Layer
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
@@ -69,6 +70,8 @@ class _Layer:
     """The guards, for a module that comes behind the arguments of the frame."""
     tensors: list[tuple[TensorValue, Guard]] = field(default_factory=list)
     """The inputs that were read from the module, and what guards them."""
+    given_on: set[fx.Node] = field(default_factory=set)
+    """The nodes whose results are the call's."""
     classes: set[type] = field(default_factory=set)
     """The classes of objects that were looked at in the module."""
     usable: bool = True
@@ -123,6 +126,7 @@ class LayersAlike:
         ):
             nodes = capture.graph.nodes_behind(last)
             n_ops = capture.graph.n_ops - n_ops
+            capture.graph.layers.append(Layer(nodes, nodes))
             known.append(
                 _Layer(
                     module.source, _places(frame), given, result, state, in_sight, seq, steps, n_ops, nodes,
@@ -173,7 +177,7 @@ class LayersAlike:
             ):
                 return None
             nodes[known.node], tensors[known.node] = value.node, value
-        made = capture.graph.stamp(layer.nodes, nodes, capture.seq - layer.seq)
+        made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq)
         if made is None:
             return None
         for guard in layer.guards:
@@ -218,6 +222,7 @@ class LayersAlike:
                 layer.usable = False
         if not layer.usable:
             return
+        layer.given_on = {*_nodes_of(layer.result)}
         layer.classes = {guard.payload for guard in layer.guards if guard.check == native.C_TYPE}
         behind = _Moved(layer.root, ArgSource(len(self._capture.flat_args), "layer"))
         layer.tree = lower([_guard_on(guard, behind) for guard in layer.guards])
@@ -406,6 +411,14 @@ def _is_plain(result: Value) -> bool:
     if isinstance(result, TensorValue):
         return not (result.attrs or result.made_as or result.fake._has_symbolic_sizes_strides)
     return type(result) is ConstantValue
+
+
+def _nodes_of(result: Value) -> Iterator[fx.Node]:
+    if isinstance(result, TupleValue):
+        for item in result.items:
+            yield from _nodes_of(item)
+    elif isinstance(result, TensorValue):
+        yield result.node
 
 
 def _steps_from(root: Source, source: Source) -> Iterator[Source]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
     from framejit.backends.fuse.graph.graph import Graph
     from framejit.backends.fuse.graph.graph_text import GraphText
+    from framejit.backends.fuse.layers.shortened import Shortened
     from framejit.backends.fuse.plan.plan_parts import PlanParts
 
 KIND = "plan"
@@ -51,14 +52,14 @@ class FoundVariant(NamedTuple):
 
 def key_for(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None, autotune: bool = False,
+    sizes: SymbolicSizes | None = None, autotune: bool = False, short: Shortened | None = None
 ) -> PlanKey | None:
     """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where
     each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
-        return plan_key(graph, text, tracked, weights, sizes, autotune)
+        return plan_key(graph, text, tracked, weights, sizes, autotune, short)
     except NotCacheable as e:
         _not_kept(KIND, "", e)
     return None

@@ -13,7 +13,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -34,6 +34,9 @@ from framejit.config import config
 from framejit.environment.intra_op_threads import intra_op_threads
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Symbol
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.layers.shortened import Shortened
 
 LARGEST: Final = 1 << 22
 """Bytes of a constant whose content is hashed or kept."""
@@ -139,10 +142,11 @@ class PlanKey:
 
 def plan_key(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None, autotune: bool = False,
+    sizes: SymbolicSizes | None = None, autotune: bool = False, short: Shortened | None = None,
 ) -> PlanKey:
     """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's; with
-    `autotune` kernels are measured. Raises NotCacheable.
+    `autotune` kernels are measured; `short` is what the graph is recorded of, if that was shortened, and the plan is
+    for the whole. Raises NotCacheable.
 
     Plans for symbolic sizes have the same key whatever the sizes are now: each holds for those that meet its own
     conditions.
@@ -154,6 +158,8 @@ def plan_key(
         lines += [
             f"symbol {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols
         ] + sizes.conditions.granted()
+    if short is not None:
+        lines.append(short.told)
     machine, state = surroundings({*text.devices}, tracked)
     key = key_of(machine, "\n".join(lines), state)
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
@@ -165,8 +171,8 @@ def plan_key(
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
     return PlanKey(
-        key, functions_of(text.operations), computing, tensors, weights, len(graph.inputs), returns, sizes,
-        tuple(text.origins),
+        key, functions_of(text.operations), computing, tensors, weights,
+        len(graph.inputs if short is None else short.names), returns, sizes, tuple(text.origins),
     )
 
 

@@ -1,0 +1,145 @@
+"""Which nodes of a captured graph are layers alike, one behind the other.
+
+Capture says of which nodes each is another one once more, with other inputs (`note_layers`). Here it is looked at what
+these take and who takes what they give: a *unit*, which is a layer or a few different ones in turn, may take inputs of
+its own, results of the unit before it, and what is the same for all units; nothing but the next unit takes what it
+gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from torch import fx
+
+from framejit.backends.frozen_weights import frozen
+from framejit.backends.graph_identity import Layer, layers_of
+
+LONGEST: Final = 8
+"""The most layers of a unit."""
+KEPT: Final = 4
+"""Units that are compiled: one that takes what comes before all, two that are compared, and one behind which comes what
+takes the last one's results."""
+LEAST: Final = 7
+"""Fewer units are compiled each: comparing takes its time, and may be in vain."""
+
+Unit = list[fx.Node]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Units of a graph's nodes, that are alike node by node."""
+
+    units: Sequence[Unit]
+    inputs: Sequence[Sequence[fx.Node]]
+    """The placeholders that only one unit takes: for each unit, in the same order."""
+
+
+def repetition_in(gm: fx.GraphModule) -> Repetition | None:
+    """The layers alike of a captured graph, where there are many."""
+    layers = layers_of(gm.graph)
+    if len(layers) < LEAST or any(frozen(node) for node in gm.graph.find_nodes(op="placeholder")):
+        return None
+    most: list[Unit] = []
+    for run in _runs(gm.graph, layers):
+        units = _units(run)
+        if len(units) >= LEAST and sum(map(len, units)) > sum(map(len, most)):
+            most = units
+    return _repetition(gm.graph, most) if most else None
+
+
+def _runs(graph: fx.Graph, layers: Sequence[Layer]) -> Iterator[list[Layer]]:
+    """Layers that stand one behind the other, in their order."""
+    run: list[Layer] = []
+    for layer in layers:
+        whole = _is_in_one_piece(graph, layer.nodes)
+        if run and not (whole and run[-1].nodes[-1]._next is layer.nodes[0]):
+            yield run
+            run = []
+        if whole:
+            run.append(layer)
+    yield run
+
+
+def _is_in_one_piece(graph: fx.Graph, nodes: Sequence[fx.Node]) -> bool:
+    """Whether the nodes are in the graph, as they were captured."""
+    return (
+        bool(nodes)
+        and not any(node._erased for node in nodes)
+        and nodes[0].graph is graph
+        and all(node._next is following for node, following in zip(nodes, nodes[1:]))
+    )
+
+
+def _units(run: Sequence[Layer]) -> list[Unit]:
+    """The longest part of the run in which a few layers come again and again, as units."""
+    best: tuple[int, int, int] = (0, 0, 1)  # layers, the first one, layers of a unit
+    kinds = [layer.kind for layer in run]
+    for length in range(1, LONGEST + 1):
+        start = 0
+        for at in range(length, len(kinds) + 1):
+            if at == len(kinds) or kinds[at] is not kinds[at - length]:
+                whole = (at - start) // length * length
+                best = max(best, (whole, start, length), key=lambda found: (found[0], -found[2]))
+                start = at - length + 1
+    layers, start, length = best
+    return [
+        [node for layer in run[first : first + length] for node in layer.nodes]
+        for first in range(start, start + layers, length)
+    ]
+
+
+def _repetition(graph: fx.Graph, units: Sequence[Unit]) -> Repetition | None:
+    """The units as a Repetition; None where one is connected otherwise than the others."""
+    place = {node: (number, at) for number, unit in enumerate(units) for at, node in enumerate(unit)}
+    taken = [[_taken(node) for node in unit] for unit in units]
+    if any(
+        len(unit) != len(units[0])
+        or any(node.target is not like.target or node.op != like.op for node, like in zip(unit, units[0]))
+        or any(len(own) != len(others) for own, others in zip(given, taken[0]))
+        for unit, given in zip(units, taken)
+    ):
+        return None
+    inputs: list[dict[fx.Node, int]] = [{} for _ in units]
+    for at in range(len(units[0])):
+        for column in zip(*(given[at] for given in taken)):
+            if not _is_even(column, place, inputs):
+                return None
+    if any(len(found) != len(inputs[0]) for found in inputs) or not inputs[0]:
+        return None
+    for number, found in enumerate(inputs):
+        if any(user not in place or place[user][0] != number for node in found for user in node.users):
+            return None
+    last = len(units) - 1
+    node = units[-1][-1]
+    while (node := node._next) is not graph._root:
+        if any(argument in place and place[argument][0] != last for argument in node.all_input_nodes):
+            return None
+    return Repetition(units, [list(found) for found in inputs])
+
+
+def _is_even(
+    column: Sequence[fx.Node], place: dict[fx.Node, tuple[int, int]], inputs: Sequence[dict[fx.Node, int]]
+) -> bool:
+    """Whether the arguments that units take at one place are the same for all, or results of theirs, or of the unit
+    before, or inputs, which are numbered in `inputs`. The first unit may take something else than that of a unit before
+    it."""
+    where = [place.get(argument) for argument in column]
+    second = where[1]
+    if all(argument is column[1] for argument in column[1:]):
+        return second is None or second[0] == 0
+    if second is not None:
+        distance = 1 - second[0]
+        return all(where[unit] == (unit - distance, second[1]) for unit in range(distance, len(column)))
+    if any(argument.op != "placeholder" for argument in column):
+        return False
+    return len({found.setdefault(argument, len(found)) for argument, found in zip(column, inputs)}) == 1
+
+
+def _taken(node: fx.Node) -> list[fx.Node]:
+    """The nodes among the arguments of a node, in order, each as often as it is there."""
+    found: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), found.append)
+    return found

@@ -1,0 +1,331 @@
+"""Layers alike are compiled once: the plan is the one that comes of compiling each of them, and where one is connected
+otherwise than the others all of them are compiled."""
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import framejit
+from framejit.backends.fuse import backend
+from framejit.backends.fuse.cache.plan_record import PlanRecord
+from framejit.backends.fuse.layers.repetition import KEPT, LEAST, repetition_in
+
+DEPTH = 10
+X = torch.linspace(-1, 1, 24).reshape(6, 4)
+
+
+def instructions() -> float:
+    """As many as layers of libraries have, so that they are stamped out."""
+    total = 0
+    for number in range(12):
+        total += number * 2
+    return total * 1e-3
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(4), torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+        self.scale = torch.nn.Parameter(torch.rand(4))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        made = self.down(F.gelu(self.up(self.norm(x)))) * self.scale + instructions()
+        return x + (made if mask is None else made * mask)
+
+
+class Narrow(Layer):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x.softmax(-1) + super().forward(x, mask)
+
+
+class Stack(torch.nn.Module):
+    def __init__(self, *makers: Callable[[], torch.nn.Module], depth: int = DEPTH) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        makers = makers or (Layer,)
+        self.layers = torch.nn.ModuleList(makers[number % len(makers)]() for number in range(depth))
+        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.last(self.through(self.first(x)))
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, PlanRecord]]:
+    """The plans that were made, each with how many layers its graph was shortened by."""
+    made: list[tuple[int, PlanRecord]] = []
+    plan_record = backend.plan_record
+
+    def noting(passed: Any, tracked: Any, graph: Any, short: Any = None) -> Any:
+        record, launches = plan_record(passed, tracked, graph, short)
+        made.append((0 if short is None else len(short.units) - KEPT, record))
+        return record, launches
+
+    monkeypatch.setattr(backend, "plan_record", noting)
+    monkeypatch.setattr(framejit.config, "cache_size", 0)
+    return made
+
+
+def same_plans(monkeypatch: pytest.MonkeyPatch, compiled: list[tuple[int, PlanRecord]], model: Any, *args: Any) -> None:
+    """Compile a model with layers alike compiled once, and with each compiled: the same results and the same plan."""
+    with torch.no_grad():
+        expected = model(*args)
+        torch.testing.assert_close(framejit.optimize(model)(*args), expected)
+        (left_out, record), = compiled
+        assert left_out
+        compiled.clear()
+        with monkeypatch.context() as each:
+            each.setattr(backend, "shortened", lambda gm, examples: None)
+            each.setattr(framejit.config, "keep_captures", False)
+            torch.testing.assert_close(framejit.optimize(copy.deepcopy(model))(*args), expected)
+    (none, whole), = compiled
+    assert none == 0
+    for name in (each.name for each in dataclasses.fields(whole.parts)):
+        assert repr(getattr(record.parts, name)) == repr(getattr(whole.parts, name)), name
+    for own, other in zip(record.kernels, whole.kernels, strict=True):
+        assert (own.origins, own.moved, own.device) == (other.origins, other.moved, other.device)
+        assert own.described["name"] == other.described["name"]
+    assert record.externs == whole.externs and record.pure == whole.pure and record.plain == whole.plain
+
+
+def test_the_plan_is_that_of_compiling_each(monkeypatch, compiled):
+    same_plans(monkeypatch, compiled, Stack().eval(), X)
+    assert "layers alike are left out" in compiled[0][1].after_fusion or compiled[0][0] == 0
+
+
+def test_two_kinds_in_turn(monkeypatch, compiled):
+    same_plans(monkeypatch, compiled, Stack(Layer, Narrow, depth=2 * LEAST).eval(), X)
+
+
+class Masked(Stack):
+    """What comes before is taken by all layers; more comes behind."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        mask, x = (x > 0).to(x.dtype), self.first(x)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.last(x), (x * mask).sum(), x
+
+
+def test_what_all_layers_take_and_several_results(monkeypatch, compiled):
+    same_plans(monkeypatch, compiled, Masked().eval(), X)
+
+
+class Written(Stack):
+    """The last layer's result is written into."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.through(x)
+        x.mul_(2)
+        return self.last(x)
+
+
+def test_a_write_behind_the_layers(monkeypatch, compiled):
+    same_plans(monkeypatch, compiled, Written().eval(), X)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+def test_models_of_a_library(monkeypatch, compiled, kind):
+    transformers = pytest.importorskip("transformers")
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "vocab_size": 50}
+    torch.manual_seed(0)
+    if kind == "llama":
+        config = transformers.LlamaConfig(num_hidden_layers=LEAST, num_key_value_heads=1, **size)
+        model = transformers.LlamaModel(config)
+    elif kind == "gpt2":
+        config = transformers.GPT2Config(
+            n_layer=LEAST, n_embd=32, n_head=2, vocab_size=50, bos_token_id=0, eos_token_id=0
+        )
+        model = transformers.GPT2Model(config)
+    else:
+        model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=LEAST, **size))
+    model.eval()
+    use_cache = {} if kind == "bert" else {"use_cache": False}
+
+    class Called(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.model(tokens, **use_cache)[0]
+
+    same_plans(monkeypatch, compiled, Called(), torch.arange(20).reshape(2, 10))
+
+
+# ---- connected otherwise ----
+
+
+class Returning(Stack):
+    """A result of a layer in the middle is returned."""
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        kept = x
+        for number, layer in enumerate(self.layers):
+            x = layer(x)
+            kept = x if number == 5 else kept
+        return x + kept
+
+
+class Between(Stack):
+    """Something comes between two layers."""
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            x = layer(x)
+            if number == 4:
+                x = x.sin()
+        return x
+
+
+class Shared(Stack):
+    """A weight of a layer is read outside of it, too."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x) + self.layers[6].scale.sum()
+
+
+class Tied(Stack):
+    """Two layers have a weight in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[7].scale = self.layers[3].scale
+
+
+class Skipping(Stack):
+    """Each layer takes what the one before the last gave."""
+
+    def through(self, x: torch.Tensor) -> torch.Tensor:
+        before = x
+        for layer in self.layers:
+            x, before = layer(before, x), x
+        return x
+
+
+@pytest.mark.parametrize("make", [Returning, Between, Shared, Tied, Skipping])
+def test_layers_that_are_connected_otherwise(compiled, make):
+    model = make().eval()
+    with torch.no_grad():
+        torch.testing.assert_close(framejit.optimize(model)(X), model(X))
+    assert [left_out for left_out, _ in compiled] == [0]
+
+
+class Counting(Stack):
+    """An input is written into."""
+
+    def forward(self, x: torch.Tensor, count: torch.Tensor) -> Any:
+        x = super().forward(x)
+        count.add_(x.sum())
+        return x
+
+
+def test_a_write_into_an_input(compiled):
+    model, given, expected = Counting().eval(), torch.zeros(1), torch.zeros(1)
+    with torch.no_grad():
+        torch.testing.assert_close(framejit.optimize(model)(X, given), model(X, expected))
+    torch.testing.assert_close(given, expected)
+    assert [left_out for left_out, _ in compiled] == [0]
+
+
+def test_a_weight_that_lies_otherwise(compiled):
+    model = Stack().eval()
+    model.layers[6].up.weight = torch.nn.Parameter(torch.rand(4, 8).t())
+    with torch.no_grad():
+        torch.testing.assert_close(framejit.optimize(model)(X), model(X))
+    assert [left_out for left_out, _ in compiled] == [0]
+
+
+def test_few_layers(compiled):
+    model = Stack(depth=LEAST - 1).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(framejit.optimize(model)(X), model(X))
+    assert [left_out for left_out, _ in compiled] == [0]
+
+
+class Biased(torch.nn.Module):
+    """As T5 has it: what a layer hands on is laid out anew for each of those behind it, by one kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(map(Attention, range(DEPTH)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        bias = None
+        for layer in self.layers:
+            x, bias = layer(x, bias)
+        return x
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.query = torch.nn.Linear(4, 4)
+        self.bias = torch.nn.Parameter(torch.rand(6, 6, 2)) if number == 0 else None
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        if bias is None:
+            bias = self.bias.permute(2, 0, 1).unsqueeze(0)
+        heads = self.query(x).view(1, 6, 2, 2).transpose(1, 2)
+        made = F.scaled_dot_product_attention(heads, heads, heads, attn_mask=bias)
+        return x + made.transpose(1, 2).reshape(6, 4) + instructions(), bias
+
+
+def test_what_one_kernel_makes_for_all_layers(compiled):
+    model = Biased().eval()
+    with torch.no_grad():
+        torch.testing.assert_close(framejit.optimize(model)(X), model(X))
+    assert [left_out for left_out, _ in compiled] == [0]
+
+
+def test_gradients(compiled):
+    model, fast = Stack(), framejit.optimize(Stack())
+    for _ in range(2):
+        expected, got = model(X), fast(X)
+        torch.testing.assert_close(got, expected)
+        expected.sum().backward()
+        got.sum().backward()
+    for own, other in zip(model.parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, own.grad)
+    assert not compiled
+
+
+def test_each_layer_has_its_own_weights_in_a_call_that_is_found(compiled):
+    """Weights that change, and others in their place."""
+    model = Stack().eval()
+    fast = framejit.optimize(model)
+    with torch.no_grad():
+        fast(X)
+        for number in (0, 1, 3, 4, 8, 9):
+            model.layers[number].scale.mul_(-2)
+            torch.testing.assert_close(fast(X), model(X))
+            model.layers[number].up.weight = torch.nn.Parameter(torch.rand(8, 4))
+            torch.testing.assert_close(fast(X), model(X))
+
+
+def test_copies_of_a_graph_say_nothing_of_layers():
+    found: list[torch.fx.GraphModule] = []
+
+    def keep(gm: torch.fx.GraphModule, examples: Any) -> Any:
+        found.append(gm)
+        return gm.forward
+
+    with torch.no_grad():
+        framejit.optimize(Stack().eval(), backend=keep)(X)
+    (gm,) = found
+    assert repetition_in(gm) is not None
+    assert repetition_in(copy.deepcopy(gm)) is None
+    assert repetition_in(pickle.loads(pickle.dumps(gm))) is None
