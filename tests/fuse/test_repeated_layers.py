@@ -255,39 +255,15 @@ def test_few_layers(compiled):
     assert [left_out for left_out, _ in compiled] == [0]
 
 
-class Biased(torch.nn.Module):
-    """As T5 has it: what a layer hands on is laid out anew for each of those behind it, by one kernel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layers = torch.nn.ModuleList(map(Attention, range(DEPTH)))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        bias = None
-        for layer in self.layers:
-            x, bias = layer(x, bias)
-        return x
-
-
-class Attention(torch.nn.Module):
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.query = torch.nn.Linear(4, 4)
-        self.bias = torch.nn.Parameter(torch.rand(6, 6, 2)) if number == 0 else None
-
-    def forward(self, x: torch.Tensor, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        if bias is None:
-            bias = self.bias.permute(2, 0, 1).unsqueeze(0)
-        heads = self.query(x).view(1, 6, 2, 2).transpose(1, 2)
-        made = F.scaled_dot_product_attention(heads, heads, heads, attn_mask=bias)
-        return x + made.transpose(1, 2).reshape(6, 4) + instructions(), bias
-
-
 def test_what_one_kernel_makes_for_all_layers(compiled):
-    model = Biased().eval()
+    """The first layer's bias is laid out for each of those behind it, by one kernel."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(num_layers=LEAST + 1, d_model=32, d_ff=64, num_heads=2, d_kv=16, vocab_size=50)
+    torch.manual_seed(0)
+    model, tokens = transformers.T5EncoderModel(config).eval(), torch.arange(20).reshape(2, 10)
     with torch.no_grad():
-        torch.testing.assert_close(framejit.optimize(model)(X), model(X))
+        got, expected = framejit.optimize(model)(tokens)[0], model(tokens)[0]
+    torch.testing.assert_close(got, expected)
     assert [left_out for left_out, _ in compiled] == [0]
 
 
