@@ -43,9 +43,13 @@ class _Node:
 
     def finish(self) -> tuple[int, Any, list[tuple[int, Any, int]], list[Any], int]:
         """The nested description that `GuardTree` takes."""
-        return self.accessor, self.key, self._checks_in_order(), _in_order(self.children), self.guard_id
+        checks = self._checks_in_order() if self.checks or self.record is not None else []
+        return self.accessor, self.key, checks, _in_order(self.children) if self.children else [], self.guard_id
 
     def _checks_in_order(self) -> list[tuple[int, Any, int]]:
+        if len(self.checks) == 1 and self.record is None:
+            ((check, found),) = self.checks.items()
+            return [(check, payload, guard_id) for payload, guard_id in found]
         checks = dict(self.checks)
         if any(check in checks for check in _IMPLY_TYPE):
             checks.pop(native.C_TYPE, None)
@@ -60,21 +64,21 @@ class _Node:
     def estimate(self) -> tuple[bool, int]:
         """Sort key among siblings: settled leaves of a dict together, then by the cost of the whole subtree."""
         if self.rank is None:
-            own = sum(CHECKS[check].cost * len(found) for check, found in self.checks.items())
-            cost = (
-                _ACCESS_COST.get(self.accessor, 3) + own + sum(child.estimate()[1] for child in self.children.values())
-            )
-            settled = (
-                self.accessor == native.A_KEY
-                and not self.children
-                and self.record is None
-                and all(CHECKS[check].settled for check in self.checks)
-            )
+            cost = _ACCESS_COST.get(self.accessor, 3)
+            settled = self.accessor == native.A_KEY and not self.children and self.record is None
+            for check, found in self.checks.items():
+                kind = CHECKS[check]
+                cost += kind.cost * len(found)
+                settled = settled and kind.settled
+            for child in self.children.values():
+                cost += child.estimate()[1]
             self.rank = not settled, cost
         return self.rank
 
 
 def _in_order(nodes: dict[Any, _Node]) -> list[Any]:
+    if len(nodes) == 1:
+        return [node.finish() for node in nodes.values()]
     return [node.finish() for node in sorted(nodes.values(), key=_Node.estimate)]
 
 
@@ -125,6 +129,8 @@ class _Lowering:
 
 
 def _hashable(accessor: int, key: Any) -> Any:
+    if type(key) is str:
+        return key
     if accessor in (native.A_CONST, native.A_CALL):
         return ByIdentity(key)
     try:
@@ -134,14 +140,27 @@ def _hashable(accessor: int, key: Any) -> Any:
     return key
 
 
+@dataclass(frozen=True)
+class LoweredGuards:
+    """Guards, and the tree that checks them as `GuardTree` takes it."""
+
+    guards: Sequence[Guard]
+    roots: list[Any]
+    n_records: int
+    """How many values guards compare with each other."""
+
+    def tree(self) -> native.GuardTree:
+        """The native tree; the guard ids that it reports are positions in `guards`."""
+        return native.GuardTree(self.roots, self.n_records)
+
+
 def lower(guards: Sequence[Guard]) -> native.GuardTree:
-    """The native tree for `guards`; the guard ids it reports are positions in that sequence."""
-    return native.GuardTree(*described(guards))
+    """The native tree for guards."""
+    return lowered(guards).tree()
 
 
-def described(guards: Sequence[Guard]) -> tuple[list[Any], int]:
-    """The arguments of `GuardTree`: the nodes of the tree for `guards`, and how many values guards compare with each
-    other."""
+def lowered(guards: Sequence[Guard]) -> LoweredGuards:
+    """Guards with the description of their tree."""
     lowering = _Lowering()
     seen: set[Any] = set()
     for guard_id, guard in enumerate(guards):
@@ -149,4 +168,4 @@ def described(guards: Sequence[Guard]) -> tuple[list[Any], int]:
         if key not in seen:
             seen.add(key)
             lowering.add(guard, guard_id)
-    return lowering.finish()
+    return LoweredGuards(guards, *lowering.finish())

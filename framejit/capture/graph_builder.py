@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION, Layer, note_layers
+from framejit.backends.late_python import graph_module
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -374,7 +375,7 @@ class GraphBuilder:
             else:
                 self.graph.erase_node(value.node)
         note_layers(self.graph, self.layers)
-        return fx.GraphModule(torch.nn.Module(), self.graph), used, examples
+        return graph_module(self.graph), used, examples
 
 
 def _drop_dead_views(graph: fx.Graph) -> None:

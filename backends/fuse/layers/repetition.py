@@ -14,7 +14,6 @@ from typing import Final
 
 from torch import fx
 
-from framejit.backends.frozen_weights import frozen
 from framejit.backends.graph_identity import Layer, layers_of
 
 LONGEST: Final = 8
@@ -37,17 +36,17 @@ class Repetition:
     """The placeholders that only one unit takes: for each unit, in the same order."""
 
 
-def repetition_in(gm: fx.GraphModule) -> Repetition | None:
+def repetition_in(graph: fx.Graph) -> Repetition | None:
     """The layers alike of a captured graph, where there are many."""
-    layers = layers_of(gm.graph)
-    if len(layers) < LEAST or any(frozen(node) for node in gm.graph.find_nodes(op="placeholder")):
+    layers = layers_of(graph)
+    if len(layers) < LEAST:
         return None
     most: list[Unit] = []
-    for run in _runs(gm.graph, layers):
+    for run in _runs(graph, layers):
         units = _units(run)
         if len(units) >= LEAST and sum(map(len, units)) > sum(map(len, most)):
             most = units
-    return _repetition(gm.graph, most) if most else None
+    return _repetition(graph, most) if most else None
 
 
 def _runs(graph: fx.Graph, layers: Sequence[Layer]) -> Iterator[list[Layer]]:
@@ -94,7 +93,7 @@ def _units(run: Sequence[Layer]) -> list[Unit]:
 def _repetition(graph: fx.Graph, units: Sequence[Unit]) -> Repetition | None:
     """The units as a Repetition; None where one is connected otherwise than the others."""
     place = {node: (number, at) for number, unit in enumerate(units) for at, node in enumerate(unit)}
-    taken = [[_taken(node) for node in unit] for unit in units]
+    taken = [[node.all_input_nodes for node in unit] for unit in units]
     if any(
         len(unit) != len(units[0])
         or any(node.target is not like.target or node.op != like.op for node, like in zip(unit, units[0]))
@@ -136,10 +135,3 @@ def _is_even(
     if any(argument.op != "placeholder" for argument in column):
         return False
     return len({found.setdefault(argument, len(found)) for argument, found in zip(column, inputs)}) == 1
-
-
-def _taken(node: fx.Node) -> list[fx.Node]:
-    """The nodes among the arguments of a node, in order, each as often as it is there."""
-    found: list[fx.Node] = []
-    fx.node.map_arg((node.args, node.kwargs), found.append)
-    return found

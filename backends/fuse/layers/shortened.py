@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from framejit.backends.frozen_weights import frozen
 from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
 
 
@@ -39,10 +40,10 @@ class Shortened:
 
 def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened | None:
     """The graph with a few of its layers alike, if it has many."""
-    found = repetition_in(gm)
-    if found is None:
-        return None
+    found = repetition_in(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
+    if found is None or any(map(frozen, placeholders)):  # what is computed of frozen weights differs
+        return None
     position = {node: number for number, node in enumerate(placeholders)}
     units = [[position[node] for node in inputs] for inputs in found.inputs]
     for inputs in units[KEPT:]:
@@ -50,12 +51,12 @@ def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened
             return None
     left_out = {number for inputs in units[KEPT:] for number in inputs}
     kept = [number for number in range(len(placeholders)) if number not in left_out]
-    short = _LazyGraphModule(gm, _graph(gm.graph, found))  # whose Python nobody needs
+    short = _LazyGraphModule(gm, shortened_graph(gm.graph, found))  # whose Python nobody needs
     short.meta = {**gm.meta}
     return Shortened(short, [examples[number] for number in kept], [node.name for node in placeholders], kept, units)
 
 
-def _graph(graph: fx.Graph, found: Repetition) -> fx.Graph:
+def shortened_graph(graph: fx.Graph, found: Repetition) -> fx.Graph:
     """The graph with the first units only; what takes the results of the last one takes those of the last of these."""
     short = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}

@@ -35,7 +35,7 @@ from framejit.events import emit, listening
 from framejit.events.selected import tell_selected
 from framejit.guards.diff import explain_miss
 from framejit.guards.guard import GuardRecord, record
-from framejit.guards.lower import lower
+from framejit.guards.lower import LoweredGuards, lowered
 from framejit.guards.tree_text import render
 from framejit.kept.store import tell_not_kept
 from framejit.values.tensors.tensor import TensorValue
@@ -48,10 +48,11 @@ def codegen(compilation: FrameCompilation, capture: Capture, line: int | None) -
 
 def plain_entry(compilation: FrameCompilation, capture: Capture, reason: str) -> native.Entry:
     """Nothing to compile for these guards: run the function's own code."""
-    entry = _entry(compilation, capture, flattened(compilation.fn.__code__), [], native.RUNS_USER_CODE, "eager")
+    guards = lowered(capture.guards())
+    entry = _entry(compilation, capture, flattened(compilation.fn.__code__), [], guards, native.RUNS_USER_CODE, "eager")
     _add_entry(compilation, capture, entry, reason, 0)
     if may_be_kept(compilation.owner):
-        keep_entry(compilation, capture, entry, reason, None)
+        keep_entry(compilation, capture, entry, guards, reason, None)
     return entry
 
 
@@ -75,13 +76,12 @@ def compiled_entry(
         taken = effects.precautions()
         keeper = (nesting if taken == ONLY_NESTING else Keeper(module.graph, taken)) if taken else None
         weights = candidates(compilation, capture, inputs, examples)
-        operations = module.code
+        is_ours = is_built_in(compilation.options.backend)
+        operations = "" if is_ours else module.code
         compiled = _compile_graph(compilation, capture, module, examples)
         # Where nothing is written or warned of, a failed run does no harm, if it fails: ATen's operations do, and our
         # own backend tries those it takes over.
-        is_tried = is_built_in(compilation.options.backend) or (
-            compiled == module.forward and module.code == operations
-        )
+        is_tried = is_ours or (compiled == module.forward and module.code == operations)
         may_refuse = bool(effects.writes or effects.warning) and len(effects.nodes) > 1 and bool(effects.refusing)
         if (may_refuse or not is_tried) and effects.can_be_rehearsed:
             first = Rehearsal(compilation, capture, module)
@@ -93,7 +93,8 @@ def compiled_entry(
     code = cg.code(compiled, inputs, failure, keeper)
     if listening():
         emit("bytecode", frame_id=compilation.frame_id, original=compilation.fn.__code__, rewritten=code)
-    proper = _entry(compilation, capture, code, cg.em.slots, 0, state, folded)
+    guards = lowered(capture.guards())
+    proper = _entry(compilation, capture, code, cg.em.slots, guards, 0, state, folded)
     served = proper
     if first is not None:
         cg.em.renew_slots()
@@ -112,9 +113,8 @@ def compiled_entry(
             graph = None
             if failure is not None and module is not None and compiled is not None:
                 graph = KeptParts(module, compiled, failure, keeper)
-            keep_entry(
-                compilation, capture, proper, reason, graph, at_break, first if isinstance(first, Rehearsal) else None
-            )
+            rehearsal = first if isinstance(first, Rehearsal) else None
+            keep_entry(compilation, capture, proper, guards, reason, graph, at_break, rehearsal)
     return served
 
 
@@ -160,13 +160,13 @@ def _entry(
     capture: Capture,
     code: CodeType,
     slots: list[native.Slot],
+    guards: LoweredGuards,
     flags: int,
     state: str,
     folded: tuple[Seen, ...] = (),
 ) -> native.Entry:
-    guards = capture.guards()
     tag = EntryTag(
-        [record(g) for g in guards],
+        [record(g) for g in guards.guards],
         compilation.points,
         state,
         capture.changing,
@@ -174,7 +174,7 @@ def _entry(
         frozen=weight_versions(folded, compilation.owner),
         weight_changes=compilation.weight_changes,
     )
-    return native.Entry(code, compilation.fn, lower(guards), tuple(slots), flags, tag)
+    return native.Entry(code, compilation.fn, guards.tree(), tuple(slots), flags, tag)
 
 
 def _add_entry(

@@ -16,7 +16,7 @@ from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.replacement.graph_failure import GraphFailure, Keeper, Rehearsal
 from framejit.guards.guard import Guard
-from framejit.guards.lower import described
+from framejit.guards.lower import LoweredGuards
 from framejit.guards.sources import CallSource, ConstSource, Source
 from framejit.kept import plain_values
 from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, STEP, Parts, written_entry
@@ -38,8 +38,8 @@ class KeptParts:
 
 
 def keep_entry(
-    compilation: FrameCompilation, capture: Capture, entry: native.Entry, reason: str, graph: KeptParts | None,
-    at_break: Break | None = None, rehearsal: Rehearsal | None = None,
+    compilation: FrameCompilation, capture: Capture, entry: native.Entry, guards: LoweredGuards, reason: str,
+    graph: KeptParts | None, at_break: Break | None = None, rehearsal: Rehearsal | None = None,
 ) -> None:
     """Keep an entry until its graph raises, if it has a rehearsal from when that went well; an event says why, where it
     can't be."""
@@ -63,10 +63,8 @@ def keep_entry(
                 kinds[id(graph.keeper)] = KEEPER
         if at_break is not None:
             kinds[id(at_break.step)] = STEP
-        guards = capture.guards()
-        roots, n_records = described(guards)
         record = written_entry(
-            roots, n_records, _labels(guards), entry.tag.records, capture.assumed,
+            guards.roots, guards.n_records, _labels(guards.guards), entry.tag.records, capture.assumed,
             Parts(
                 None if entry.flags & native.RUNS_USER_CODE else entry.code, entry.slots, kinds, told,
                 None if at_break is None else partial(written_break, at_break, compilation.fn),
@@ -119,10 +117,12 @@ def _written_change(setter: Callable[..., Any], values: tuple[Any, ...]) -> list
 def _labels(guards: Sequence[Guard]) -> dict[int, str]:
     """What guards call the objects that they begin at, and the functions that they call, by id."""
     found: dict[int, str] = {}
+    seen: set[int] = set()
     for guard in guards:
         walk: Source | None
         for walk in (guard.source, *guard.also):
-            while walk is not None:
+            while walk is not None and id(walk) not in seen:
+                seen.add(id(walk))
                 if isinstance(walk, ConstSource):
                     found[id(walk.ref.value)] = walk.label
                 elif isinstance(walk, CallSource):

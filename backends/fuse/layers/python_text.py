@@ -1,0 +1,90 @@
+"""The Python of a captured graph as torch.fx writes it, in less time where there are layers alike: torch.fx writes that
+of the shortened graph, and the lines of one layer are those of the others but for names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from torch import fx
+
+from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
+from framejit.backends.fuse.layers.shortened import shortened_graph
+
+_NAME: Final = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+"""A name that is no attribute."""
+
+
+def python_text(graph: fx.Graph) -> tuple[str, dict[str, Any]]:
+    """The definition of `forward`, and the globals that it needs."""
+    found = repetition_in(graph)
+    if found is not None:
+        short = shortened_graph(graph, found)
+        code = short.python_code("self")
+        text = _whole(graph, found, short, code.src)
+        if text is not None:
+            return text, code.globals
+    code = graph.python_code("self")
+    return code.src, code.globals
+
+
+def _whole(graph: fx.Graph, found: Repetition, short: fx.Graph, text: str) -> str | None:
+    """The text of a graph, given that of the shortened one; None if it has another form than torch.fx's usual one."""
+    before, define, rest = text.partition("def forward(self, ")
+    parameters, end, body = rest.partition("):\n")
+    lines, names = body.rstrip().splitlines(), [node.name for node in short.nodes if node.op != "placeholder"]
+    kept = [name for unit in found.units[:KEPT] for name in (node.name for node in unit)]
+    length, start = len(found.units[0]), names.index(kept[0]) if kept[0] in names else 0
+    last = start + (KEPT - 1) * length
+    if (
+        not (define and end)
+        or parameters != ", ".join(node.name for node in short.find_nodes(op="placeholder"))
+        or names[start : last + length] != kept
+        or len(lines) != len(names)
+        or not all(f" {name} = " in line for name, line in zip(names, lines[:-1]))
+    ):
+        return None
+    second, third, tail = (
+        _Template(lines[at:until], _names(found, unit))
+        for unit, at, until in (
+            (1, start + length, start + 2 * length), (2, start + 2 * length, last), (KEPT - 1, last, len(lines)),
+        )
+    )
+    if second.text(_names(found, 2)) != third.text(_names(found, 2)):
+        return None
+    others = [third.text(_names(found, unit)) for unit in range(KEPT - 1, len(found.units) - 1)]
+    parameters = ", ".join(node.name for node in graph.find_nodes(op="placeholder"))
+    whole = [*lines[:last], *others, tail.text(_names(found, len(found.units) - 1))]
+    return f"{before}{define}{parameters}{end}{_joined(whole)}{body[len(body.rstrip()) + 1:]}"
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _names(found: Repetition, unit: int) -> list[str]:
+    """What the lines of a unit name: its inputs, and nodes of its own and of the unit before."""
+    return [node.name for node in (*found.inputs[unit], *found.units[unit], *found.units[unit - 1])]
+
+
+class _Template:
+    """Lines in which names can be replaced by others."""
+
+    def __init__(self, lines: Sequence[str], names: Sequence[str]) -> None:
+        place = {name: number for number, name in enumerate(names)}
+        text, end = "\n".join(lines), 0
+        self._parts: list[str] = []
+        self._names: list[tuple[int, int]] = []
+        """The parts that are names, each with its number among them."""
+        for match in _NAME.finditer(text):
+            if match[0] in place:
+                self._parts += [text[end : match.start()], match[0]]
+                self._names.append((len(self._parts) - 1, place[match[0]]))
+                end = match.end()
+        self._parts.append(text[end:])
+
+    def text(self, names: Sequence[str]) -> str:
+        for part, number in self._names:
+            self._parts[part] = names[number]
+        return "".join(self._parts)
