@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from framejit import _native as native
 from framejit.guards.checks import CHECKS
@@ -33,8 +34,20 @@ class Guard:
         """The guard in words, as `FRAMEJIT_LOGS=guards` prints it."""
         return CHECKS[self.check].text(self.payload, self.source.name(), tuple(s.name() for s in self.also))
 
+    def on(self, source: Source, also: tuple[Source, ...]) -> Guard:
+        """The same check of other sources; quicker than the constructor."""
+        made: Guard = object.__new__(Guard)
+        vars(made).update(
+            source=source, check=self.check, payload=self.payload, also=also, user_line=self.user_line
+        )
+        return made
+
     def key(self) -> tuple[Any, ...]:
         """Hashable identity of the assumption, for deduplication."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
         payload: Any
         if self.check == native.C_TENSOR:
             tensor, *free = split_tensor_payload(self.payload)
@@ -55,8 +68,7 @@ def _frozen(payload: Any) -> Any:
     return (type(payload), repr(payload) if isinstance(payload, (float, complex)) else payload)
 
 
-@dataclass(frozen=True)
-class GuardRecord:
+class GuardRecord(NamedTuple):
     """The part of a guard that an entry keeps once it is lowered: words and immutable facts, never the user's
     objects."""
 

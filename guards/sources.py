@@ -238,6 +238,15 @@ class Step(Source):
     def base(self) -> Source:
         return self.origin
 
+    def after(self, origin: Source) -> Step:
+        """The same step from another source, as `replace` makes it, which takes three times as long."""
+        made: Step = object.__new__(type(self))
+        content = vars(made)
+        content.update(vars(self), origin=origin)
+        content.pop("_hash", None)
+        content.pop("_name", None)
+        return made
+
 
 @source
 class AttrSource(Step):

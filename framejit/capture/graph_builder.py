@@ -285,11 +285,12 @@ class GraphBuilder:
         for node in nodes:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), new)
             added = made[node] = self.graph.create_node(node.op, node.target, args, kwargs)
-            added.meta = node.meta | {"val": fakes[node], "example_value": fakes[node]}
-            if node in self.origins:
-                origin = self.origins[node]
-                self.origins[added] = origin._replace(seq=origin.seq + later)
+            added.meta = dict(node.meta)
+            origin = self.origins.get(node)
+            if origin is not None:
+                self.origins[added] = Origin(origin.seq + later, origin.code, origin.position)
             if node in again:
+                added.meta["val"] = added.meta["example_value"] = fakes[node]
                 for fake in _tensors_of(fakes[node]):
                     self._made_in_inference.setdefault(fake.untyped_storage()._cdata, fake.is_inference())
         self.layers.append(Layer(nodes, list(made.values())))

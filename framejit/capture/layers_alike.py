@@ -11,7 +11,7 @@ captured as any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -343,7 +343,7 @@ class _Moved(dict[Source, Source]):
         if isinstance(source, Step):
             origin = self[source.origin]
             if origin is not source.origin:
-                moved = replace(source, origin=origin)
+                moved = source.after(origin)
         self[source] = moved
         return moved
 
@@ -448,4 +448,4 @@ def _read(source: Source, root: Source, obj: Any) -> Any:
 
 def _guard_on(guard: Guard, moved: _Moved) -> Guard:
     also = tuple(moved[source] for source in guard.also) if guard.also else ()
-    return Guard(moved[guard.source], guard.check, guard.payload, also, guard.user_line)
+    return guard.on(moved[guard.source], also)

@@ -65,8 +65,10 @@ def written_tree(roots: list[Node], labels: dict[int, str], objects: WrittenObje
 
 def _written_node(node: Node, labels: dict[int, str], objects: WrittenObjects) -> list[Any]:
     accessor, key, checks, children, guard_id = node
-    if type(key) is ComputedSize:
-        written: Any = ["size", *written_size(key)]
+    if type(key) is str:
+        written: Any = key
+    elif type(key) is ComputedSize:
+        written = ["size", *written_size(key)]
     elif accessor in _OBJECTS:
         written = objects.by_name(key, labels.get(id(key), ""))
     elif accessor == native.A_KEY and not _is_plain(key):
@@ -77,7 +79,7 @@ def _written_node(node: Node, labels: dict[int, str], objects: WrittenObjects) -
         accessor,
         written,
         [[kind, _written_payload(kind, payload, objects), guard] for kind, payload, guard in checks],
-        written_tree(children, labels, objects),
+        [_written_node(child, labels, objects) for child in children],
         guard_id,
     ]
 
@@ -134,8 +136,10 @@ class Binding:
 
     def _node(self, node: list[Any], parent: Any) -> Node:
         accessor, written, checks, children, guard_id = node
-        if type(written) is list and accessor == native.A_CALL:
-            key: Any = read_size(*written[1:])
+        if type(written) is str:
+            key: Any = written
+        elif type(written) is list and accessor == native.A_CALL:
+            key = read_size(*written[1:])
         elif accessor in _OBJECTS:
             key = self._objects.get(written)
         elif type(written) is list and written[0] == "object":
@@ -242,12 +246,14 @@ class Binding:
 
 def is_same_tree(one: Any, other: Any) -> bool:
     """Whether two descriptions of trees compare with the same objects."""
+    if one is other:
+        return True
     if type(one) is not type(other):
         return False
     if type(one) in (tuple, list):
         return len(one) == len(other) and all(map(is_same_tree, one, other))
-    if one is other:
-        return True
+    if type(one) in (int, str):
+        return bool(one == other)
     if type(one) in (native.State, dict):
         return True  # made anew where a tree is
     if type(one) is FunctionType and hasattr(one, "question"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -211,4 +210,4 @@ def _renamed(compilation: FrameCompilation, guard: GuardRecord) -> GuardRecord:
         return guard
     name, *others = (compilation.origin(name)[0] for name in (guard.source_name, *guard.also_names))
     text = compilation.in_program_terms(guard.text.replace(guard.source_name, name))
-    return dataclasses.replace(guard, source_name=name, also_names=tuple(others), text=text)
+    return guard._replace(source_name=name, also_names=tuple(others), text=text)
