@@ -16,6 +16,7 @@ from framejit.backends.fuse.layers.shortened import Shortened
 from framejit.backends.fuse.loop_ir.bytes_moved import bytes_moved
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
+from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
@@ -52,8 +53,9 @@ def plan_record(
     launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
     numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
     parts = build_plan(lowered, steps, numbered)
+    moved = {kernel: bytes_moved(kernel) for kernel in dict.fromkeys(map(_original, launches))}
     kernels = tuple(
-        KernelRecord(launch.device, launch.origins, launch.described, bytes_moved(kernel))
+        KernelRecord(launch.device, launch.origins, launch.described, moved[_original(kernel)])
         for kernel, launch in launches.items()
     )
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
@@ -61,6 +63,11 @@ def plan_record(
         parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda, folding_of(passed)
     )
     return record, [*launches.values()]
+
+
+def _original(kernel: Kernel) -> Kernel:
+    """The kernel that does the same to other buffers of the same sizes, if one was made of another."""
+    return kernel.like if isinstance(kernel, RenamedKernel) else kernel
 
 
 def _numbered(kernel: Kernel, number: int, launch: KernelLaunch) -> Launch:

@@ -3,17 +3,14 @@ of the shortened graph, and the lines of one layer are those of the others but f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from torch import fx
 
+from framejit.backends.fuse.layers.named_text import NamedText
 from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
 from framejit.backends.fuse.layers.shortened import shortened_graph
-
-_NAME: Final = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-"""A name that is no attribute."""
 
 
 def python_text(graph: fx.Graph) -> tuple[str, dict[str, Any]]:
@@ -46,7 +43,7 @@ def _whole(graph: fx.Graph, found: Repetition, short: fx.Graph, text: str) -> st
     ):
         return None
     second, third, tail = (
-        _Template(lines[at:until], _names(found, unit))
+        NamedText("\n".join(lines[at:until]), _names(found, unit))
         for unit, at, until in (
             (1, start + length, start + 2 * length), (2, start + 2 * length, last), (KEPT - 1, last, len(lines)),
         )
@@ -66,25 +63,3 @@ def _joined(lines: Sequence[str]) -> str:
 def _names(found: Repetition, unit: int) -> list[str]:
     """What the lines of a unit name: its inputs, and nodes of its own and of the unit before."""
     return [node.name for node in (*found.inputs[unit], *found.units[unit], *found.units[unit - 1])]
-
-
-class _Template:
-    """Lines in which names can be replaced by others."""
-
-    def __init__(self, lines: Sequence[str], names: Sequence[str]) -> None:
-        place = {name: number for number, name in enumerate(names)}
-        text, end = "\n".join(lines), 0
-        self._parts: list[str] = []
-        self._names: list[tuple[int, int]] = []
-        """The parts that are names, each with its number among them."""
-        for match in _NAME.finditer(text):
-            if match[0] in place:
-                self._parts += [text[end : match.start()], match[0]]
-                self._names.append((len(self._parts) - 1, place[match[0]]))
-                end = match.end()
-        self._parts.append(text[end:])
-
-    def text(self, names: Sequence[str]) -> str:
-        for part, number in self._names:
-            self._parts[part] = names[number]
-        return "".join(self._parts)

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.loop_ir.expr import Expr, load
-from framejit.backends.fuse.loop_ir.index import Index, Var
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout, Store
+from framejit.backends.fuse.loop_ir.index import Index
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Layout
+from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel, renamed
 from framejit.backends.fuse.schedule.loop_order import substitute
 
 Step = Kernel | ExternNode
@@ -51,8 +51,8 @@ def _of_kernels(kernel: Kernel, other: Kernel) -> Names:
         var: Index.of(like)
         for var, like in zip((*kernel.parallel, *kernel.reduction), (*other.parallel, *other.reduction))
     }
-    renamed = [_renamed(store, names) for store in substitute(kernel.stores, loops)]
-    if renamed != other.stores or _of(names, kernel.steady) != other.steady:  # equal expressions are one object
+    stores = [renamed(store, names) for store in substitute(kernel.stores, loops)]
+    if stores != other.stores or _of(names, kernel.steady) != other.steady:  # equal expressions are one object
         raise Unlike
 
 
@@ -110,22 +110,7 @@ def again(step: Step, buffer: Callable[[str], Buffer], number: int) -> Step:
             results=_replaced(step.results, buffer), reads=[buffer(name).name for name in step.reads],
             writes=[buffer(name).name for name in step.writes],
         )
-    buffers = {name: buffer(name) for name in step.buffers}
-    names = {name: made.name for name, made in buffers.items()}
-    members = tuple(_kernel_again(member, buffer, number) for member in step.members)
-    stores = [store for member in members for store in member.stores] or [
-        _renamed(store, names) for store in step.stores
-    ]
-    return replace(
-        step, stores=stores, name=_name_behind(step.name, number),
-        buffers={made.name: made for made in buffers.values()}, members=members, steady=_of(names, step.steady),
-    )
-
-
-def _kernel_again(kernel: Kernel, buffer: Callable[[str], Buffer], number: int) -> Kernel:
-    made = again(kernel, buffer, number)
-    assert isinstance(made, Kernel)
-    return made
+    return RenamedKernel(step, {name: buffer(name) for name in step.buffers}, _name_behind(step.name, number))
 
 
 def layout_again(layout: Layout, buffer: Callable[[str], Buffer]) -> Layout:
@@ -150,14 +135,3 @@ def _name_behind(name: str, number: int) -> str:
     """The name of a kernel that does the same, so many nodes later."""
     what, _, own = name.rpartition("_")
     return f"{what}_{int(own) + number}"
-
-
-def _renamed(store: Store, names: dict[str, str]) -> Store:
-    def other(loaded: Expr) -> Expr:
-        name, index = loaded.attr
-        return load(names[name], index, loaded.dtype)
-
-    unmoved: dict[Var, Index] = {}
-    lookups = {atom.value: atom.value.substitute(unmoved, other) for atom in store.index.indirects}
-    index = store.index.substitute(unmoved, lookups) if lookups else store.index
-    return replace(store, buffer=names[store.buffer], index=index, value=store.value.substitute(unmoved, other))

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from framejit.backends.fuse.layers.named_text import NamedText
 from framejit.backends.fuse.llvm.alike import shape_of
 from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CompiledCode, CpuKernel, code_of
 from framejit.backends.fuse.llvm.jit import compile_text
@@ -12,6 +13,7 @@ from framejit.backends.fuse.llvm.plan import plan_loops
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
 
@@ -37,24 +39,61 @@ class Written:
     sizes: tuple[SymbolicSize, ...]
 
 
+class Writing:
+    """What was written of kernels that are compiled together, for others that are like them. Of these only: what is
+    written depends on settings, too."""
+
+    def __init__(self) -> None:
+        self.by_shape: dict[Hashable, Written] = {}
+        self._remarks: dict[Kernel, NamedText] = {}
+
+    def remarks(self, kernel: Kernel) -> str:
+        """As `_remarks` gives them."""
+        if not isinstance(kernel, RenamedKernel) or not all(map(str.isidentifier, kernel.names)):
+            return _remarks(kernel)
+        known = self._remarks.get(kernel.like)
+        names = [kernel.name, *kernel.buffers]
+        if known is None:
+            own = NamedText(_remarks(kernel.like), [kernel.like.name, *kernel.names])
+            text = _remarks(kernel)
+            if own.text(names) == text:  # no name of a buffer is something else's there
+                self._remarks[kernel.like] = own
+            return text
+        return known.text(names)
+
+    def written(self, kernel: Kernel, object_code: Callable[[str], bytes]) -> Written:
+        """What is written of a kernel, of one with other names if there is one."""
+        like = kernel.like if isinstance(kernel, RenamedKernel) else kernel
+        found = self.by_shape.get(like)
+        if found is not None:
+            return found
+        shape = shape_of(like)
+        if shape is None:
+            return _written(kernel, object_code)
+        if shape not in self.by_shape:
+            self.by_shape[shape] = _written(kernel, object_code)
+        found = self.by_shape[like] = self.by_shape[shape]
+        return found
+
+
+def _written(kernel: Kernel, object_code: Callable[[str], bytes]) -> Written:
+    text, sizes, total, grain = kernel_text(kernel)
+    return Written(text, total, grain, code_of(text, object_code), sizes)
+
+
 def compile_cpu_kernel(
-    kernel: Kernel, object_code: Callable[[str], bytes] = compile_text, written: dict[Hashable, Written] | None = None
+    kernel: Kernel, object_code: Callable[[str], bytes] = compile_text, writing: Writing | None = None
 ) -> CpuKernel:
     """Compile a kernel; one equal to another that is still alive shares its code. Raises NotImplementedError for what
     cannot be done.
 
-    `object_code` gives a module's object code for its text; a cache may stand in for compiling. `written` has what was
-    written of kernels, by their shape, for others that are like them, and is added to.
+    `object_code` gives a module's object code for its text; a cache may stand in for compiling. `writing` is that of
+    kernels that are compiled with it.
     """
-    shape = shape_of(kernel) if written is not None else None
-    found = None if written is None or shape is None else written.get(shape)
-    if found is None:
-        text, sizes, total, grain = kernel_text(kernel)
-        found = Written(text, total, grain, code_of(text, object_code), sizes)
-        if written is not None and shape is not None:
-            written[shape] = found
+    writing = writing or Writing()
+    found = writing.written(kernel, object_code)
     return CpuKernel(
-        kernel.name, _remarks(kernel), found.text, tuple(kernel.buffers), found.total, found.grain, found.code,
+        kernel.name, writing.remarks(kernel), found.text, tuple(kernel.buffers), found.total, found.grain, found.code,
         found.sizes,
     )
 

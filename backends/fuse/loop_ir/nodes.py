@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -126,6 +127,11 @@ class ComputeNode:
         """The buffers that are written."""
         return [store.buffer for store in self.stores]
 
+    @property
+    def places(self) -> list[tuple[str, Index]]:
+        """The buffers that are written, each with where."""
+        return [(store.buffer, store.index) for store in self.stores]
+
 
 @dataclass(eq=False)
 class ExternNode:
@@ -225,6 +231,11 @@ class Kernel(ComputeNode):
     steady: frozenset[str] | None = None
     """Where launches overlap (`Target.overlaps_launches`): the buffers that it may read before the launch before it has
     ended, since nothing in the graph writes to their memory. None where a launch waits for its turn."""
+
+    @cached_property
+    def reads(self) -> dict[str, list[Index]]:
+        """As of any loop nest; a kernel's stores stay what they are."""
+        return super().reads
 
     @property
     def parallel_size(self) -> int:

@@ -186,8 +186,8 @@ class Usage:
         if node.reduction:  # several passes over the same elements
             return []
         places: dict[str, set[Index]] = {}
-        for store in node.stores:
-            places.setdefault(buffers[store.buffer].memory, set()).add(store.index)
+        for name, index in node.places:
+            places.setdefault(buffers[name].memory, set()).add(index)
         return [
             (made, old)
             for made, stored in places.items()

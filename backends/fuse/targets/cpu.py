@@ -5,7 +5,7 @@ The generator is imported inside of functions: a process whose kernels are on th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from framejit.backends.fuse.targets.target import Described, KernelLaunch, Targe
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel
-    from framejit.backends.fuse.llvm.kernel import Written
     from framejit.backends.fuse.loop_ir.expr import Expr
     from framejit.backends.fuse.loop_ir.nodes import Kernel
 
@@ -90,16 +89,17 @@ class CpuTarget(Target):
         return supports(operation.removeprefix("reduce_"), dtype, divisor)
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
-        written: dict[Hashable, Written] = {}  # of these only: what is written depends on settings, too
-        return [self._compiled(kernel, written) for kernel in kernels]
+        made: list[KernelLaunch] = []
+        writing: Writing | None = None
+        for kernel in kernels:
+            try:
+                from framejit.backends.fuse.llvm.kernel import Writing, compile_cpu_kernel
 
-    def _compiled(self, kernel: Kernel, written: dict[Hashable, Written]) -> KernelLaunch:
-        try:
-            from framejit.backends.fuse.llvm.kernel import compile_cpu_kernel
-
-            return CpuLaunch(compile_cpu_kernel(kernel, cpu_object, written), kernel.origins, self.device)
-        except Exception as e:
-            raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
+                writing = writing or Writing()
+                made.append(CpuLaunch(compile_cpu_kernel(kernel, cpu_object, writing), kernel.origins, self.device))
+            except Exception as e:
+                raise KernelFailed(f"{kernel.name} failed with {type(e).__name__}: {e}") from e
+        return made
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel, code_of
