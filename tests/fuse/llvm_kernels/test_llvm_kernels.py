@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,12 @@ import torch
 
 from framejit.backends.fuse.llvm import kernel as llvm_kernel
 from framejit.backends.fuse.llvm.compiled_kernel import load_object
-from framejit.backends.fuse.llvm.kernel import Written, compile_cpu_kernel, kernel_text
+from framejit.backends.fuse.llvm.kernel import Writing, compile_cpu_kernel, kernel_text
 from framejit.backends.fuse.loop_ir import expr
 from framejit.backends.fuse.loop_ir.expr import Expr, const, load, masked, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var, flatten, strided
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
+from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from tests.fuse.kernel_reference import Reference, flat, kernel, run, steps_apart
 
 SIZES = [1, 2, 7, 15, 16, 17, 64, 100, 1000]
@@ -417,17 +418,32 @@ def test_kernels_that_differ_in_names_only_are_written_once(monkeypatch: pytest.
 
     texts = []
     monkeypatch.setattr(llvm_kernel, "kernel_text", lambda which: texts.append(which) or kernel_text(which))
-    written: dict[Hashable, Written] = {}
-    one, two = (
-        compile_cpu_kernel(make(names), written=written) for names in (("x", "y", "out"), ("a", "b", "c"))
-    )
+    writing = Writing()
+    first = make(("x", "y", "out"))
+    one, two = (compile_cpu_kernel(each, writing=writing) for each in (first, make(("a", "b", "c"))))
     assert len(texts) == 1 and one.code is two.code and one.text == two.text
     assert one.buffers == ("x", "y", "out") and two.buffers == ("a", "b", "c")
     assert "c[ia] = " in two.remarks
     others = [make(("a", "b", "c"), 34), make(("a", "b", "c"), zero=-0.0), make(("a", "b", "c"), swapped=True)]
     for number_of_texts, other in enumerate(others, 2):
-        assert compile_cpu_kernel(other, written=written).text == kernel_text(other)[0]
+        assert compile_cpu_kernel(other, writing=writing).text == kernel_text(other)[0]
         assert len(texts) == number_of_texts
+    # as layers alike have them: the second time its remarks are those of the first with other names
+    for names in (("a", "b", "c"), ("d", "e", "f"), ("add", "sub", "float32")):
+        buffers = make(names).buffers
+        again = RenamedKernel(first, dict(zip(first.buffers, buffers.values())), "again_3")
+        found = compile_cpu_kernel(again, writing=writing)
+        plain = replace(first, stores=again.stores, name="again_3", buffers=buffers)
+        assert (found.code, found.remarks) == (one.code, compile_cpu_kernel(plain, writing=writing).remarks)
+        assert found.buffers == names and (again.reads, again.writes) == (plain.reads, plain.writes)
+        assert again.places == [(store.buffer, store.index) for store in again.stores]
+    assert len(texts) == number_of_texts
+    odd = make(("add", "y", "out"))
+    for name in ("a", "b"):
+        buffers = make((name, "c", "d")).buffers
+        again = RenamedKernel(odd, dict(zip(odd.buffers, buffers.values())), "again")
+        plain = replace(odd, stores=again.stores, name="again", buffers=buffers)
+        assert compile_cpu_kernel(again, writing=writing).remarks == compile_cpu_kernel(plain).remarks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
