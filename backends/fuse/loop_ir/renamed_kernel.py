@@ -37,6 +37,14 @@ class RenamedKernel(Kernel):
     def stores(self, stores: list[Store]) -> None:
         """The constructor has none to give."""
 
+    def plain(self) -> Kernel:
+        """The same as any other kernel is."""
+        members = tuple(member.plain() for member in self.members if isinstance(member, RenamedKernel))
+        return Kernel(
+            self.parallel, self.reduction, self.stores, self.device, self.origins, self.name, self.buffers, members,
+            self.steady,
+        )
+
     @property
     def reads(self) -> dict[str, list[Index]]:
         return {self.names[name]: indices for name, indices in self.like.reads.items()}

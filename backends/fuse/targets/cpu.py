@@ -61,6 +61,7 @@ class CpuTarget(Target):
     described = {
         "name": str, "remarks": str, "text": str, "buffers": tuple, "total": SIZE, "grain": SIZE, "sizes": tuple,
     }
+    renames = True
     packs_weights = True
     sums_in_double = True
     shifts_norms = True

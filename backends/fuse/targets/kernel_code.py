@@ -9,6 +9,7 @@ import torch
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import Described, KernelLaunch
 
@@ -23,11 +24,16 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
     launches: dict[Kernel, KernelLaunch] = {}
     for device, group in _by_device(kernels, lambda kernel: kernel.device):
         target = target_of(device)
-        made = target.autotuned(group) if graph.autotune else target.compile(group)
+        given = group if target.renames else [*map(_plain, group)]
+        made = target.autotuned(given) if graph.autotune else target.compile(given)
         launches.update(zip(group, made, strict=True))
     for launch in launches.values():
         _note(launch, graph)
     return launches
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    return kernel.plain() if isinstance(kernel, RenamedKernel) else kernel
 
 
 def load_kernels(

@@ -60,6 +60,9 @@ class Target:
     described: ClassVar[Mapping[str, Any]] = {}
     """The names of what describes a compiled kernel, each with its type or types. `buffers` is among them."""
 
+    renames: ClassVar[bool] = False
+    """Whether `compile` makes use of it that a kernel is another one under other names (`RenamedKernel`). Elsewhere
+    such kernels come as any others."""
     is_asynchronous: ClassVar[bool] = False
     """Whether calls return before their work is done, so that events in its stream tell how long that took."""
     is_aligned: ClassVar[bool] = False
