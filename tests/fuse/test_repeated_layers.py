@@ -143,33 +143,41 @@ def test_a_write_behind_the_layers(monkeypatch, compiled):
     same_plans(monkeypatch, compiled, Written().eval(), X)
 
 
+class Called(torch.nn.Module):
+    """A model of a library, for its first result."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        transformers = pytest.importorskip("transformers")
+        size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "vocab_size": 50}
+        torch.manual_seed(0)
+        self.known = {} if kind == "bert" else {"use_cache": False}
+        if kind == "llama":
+            config = transformers.LlamaConfig(num_hidden_layers=LEAST, num_key_value_heads=1, **size)
+            self.model = transformers.LlamaModel(config)
+        elif kind == "gpt2":
+            config = transformers.GPT2Config(
+                n_layer=LEAST, n_embd=32, n_head=2, vocab_size=50, bos_token_id=0, eos_token_id=0
+            )
+            self.model = transformers.GPT2Model(config)
+        else:
+            self.model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=LEAST, **size))
+        self.eval()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.model(tokens, **self.known)[0]
+
+
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_models_of_a_library(monkeypatch, compiled, kind):
-    transformers = pytest.importorskip("transformers")
-    size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "vocab_size": 50}
-    torch.manual_seed(0)
-    if kind == "llama":
-        config = transformers.LlamaConfig(num_hidden_layers=LEAST, num_key_value_heads=1, **size)
-        model = transformers.LlamaModel(config)
-    elif kind == "gpt2":
-        config = transformers.GPT2Config(
-            n_layer=LEAST, n_embd=32, n_head=2, vocab_size=50, bos_token_id=0, eos_token_id=0
-        )
-        model = transformers.GPT2Model(config)
-    else:
-        model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=LEAST, **size))
-    model.eval()
-    use_cache = {} if kind == "bert" else {"use_cache": False}
+    same_plans(monkeypatch, compiled, Called(kind), torch.arange(20).reshape(2, 10))
 
-    class Called(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
 
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.model(tokens, **use_cache)[0]
-
-    same_plans(monkeypatch, compiled, Called(), torch.arange(20).reshape(2, 10))
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("rows", [1, 10])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
+def test_models_of_a_library_on_a_gpu(monkeypatch, compiled, kind, rows):
+    same_plans(monkeypatch, compiled, Called(kind).cuda(), torch.arange(rows).reshape(1, rows).cuda())
 
 
 # ---- connected otherwise ----
