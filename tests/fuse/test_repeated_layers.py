@@ -173,7 +173,7 @@ def test_models_of_a_library(monkeypatch, compiled, kind):
     same_plans(monkeypatch, compiled, Called(kind), torch.arange(20).reshape(2, 10))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("rows", [1, 10])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_models_of_a_library_on_a_gpu(monkeypatch, compiled, kind, rows):
