@@ -491,3 +491,32 @@ def test_sizes_that_are_left_open(stamped):
     fast = framejit.optimize(model, backend="eager", dynamic=True)
     for rows in (3, 4, 7):
         both(model, fast, torch.rand(rows, 4))
+
+
+class Shows(Layer):
+    """What it gives lies in memory of its own, of what it was given, or of its own again."""
+
+    def forward(self, x, offset=0.0, **extra):
+        out = super().forward(x, offset)
+        return out.t(), x.view(-1), out[:2].unsqueeze(0)
+
+
+@pytest.mark.parametrize("written", [0, 1, 2])
+@pytest.mark.parametrize("where", [0, 2, DEPTH - 1])
+def test_writes_into_what_layers_give(stamped, written, where):
+    """Results that are views of one another, or of what a layer was given, are that after a stamped call, too."""
+
+    class Written(Stack):
+        def forward(self, x):
+            x, shown = x * self.gain, []
+            for layer in self.layers:
+                turned, flat, part = layer(x, offset=0.25)
+                shown.append((turned, flat, part))
+                x = turned.t() + flat.view(3, 4)
+            shown[where][written].mul_(3.0)
+            return x, *(each for three in shown for each in three)
+
+    with torch.no_grad():
+        both(Written(Shows), framejit.optimize(Written(Shows), backend="eager"))
+        assert stamped[-1] == DEPTH - 1
+

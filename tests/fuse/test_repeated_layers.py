@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,10 @@ import torch.nn.functional as F
 import framejit
 from framejit.backends.fuse import backend
 from framejit.backends.fuse.cache.plan_record import PlanRecord
+from framejit.backends.fuse.layers.python_text import python_text
 from framejit.backends.fuse.layers.repetition import KEPT, LEAST, repetition_in
 from framejit.backends.fuse.targets.cpu import CpuTarget
+from framejit.backends.late_python import LONG
 
 DEPTH = 10
 X = torch.linspace(-1, 1, 24).reshape(6, 4)
@@ -180,6 +183,40 @@ def test_models_of_a_library_on_a_gpu(monkeypatch, compiled, kind, rows):
     same_plans(monkeypatch, compiled, Called(kind).cuda(), torch.arange(rows).reshape(1, rows).cuda())
 
 
+def captured(model: torch.nn.Module, *args: Any) -> torch.fx.GraphModule:
+    found: list[torch.fx.GraphModule] = []
+
+    def keep(gm: torch.fx.GraphModule, examples: Any) -> Any:
+        found.append(gm)
+        return gm.forward
+
+    with torch.no_grad():
+        framejit.optimize(model, backend=keep)(*args)
+    (gm,) = found
+    return gm
+
+
+def inputs_of(gm: torch.fx.GraphModule, model: torch.nn.Module) -> list[torch.Tensor]:
+    """What a graph of a model is given, by the names of the parameters."""
+    parameters = {f"self_{name.replace('.', '_')}": parameter for name, parameter in model.named_parameters()}
+    names = [re.sub("_+", "_", node.name) for node in gm.graph.find_nodes(op="placeholder")]
+    return [parameters.get(name, X) for name in names]
+
+
+@pytest.mark.parametrize("make", [Stack, Masked, lambda: Called("llama"), lambda: Called("gpt2")])
+def test_python_is_written_as_torch_writes_it(monkeypatch, make):
+    model = make().eval()
+    graph = captured(model, torch.arange(20).reshape(2, 10) if isinstance(model, Called) else X).graph
+    expected = graph.python_code("self")
+    python_code, written = torch.fx.Graph.python_code, []
+    with monkeypatch.context() as counting:
+        counting.setattr(
+            torch.fx.Graph, "python_code", lambda self, *args: written.append(self) or python_code(self, *args)
+        )
+        assert python_text(graph) == (expected.src, expected.globals)
+    assert len(written) == 1 and len(written[0].nodes) < len(graph.nodes)
+
+
 # ---- connected otherwise ----
 
 
@@ -308,15 +345,25 @@ def test_each_layer_has_its_own_weights_in_a_call_that_is_found(compiled):
 
 
 def test_copies_of_a_graph_say_nothing_of_layers():
-    found: list[torch.fx.GraphModule] = []
-
-    def keep(gm: torch.fx.GraphModule, examples: Any) -> Any:
-        found.append(gm)
-        return gm.forward
-
-    with torch.no_grad():
-        framejit.optimize(Stack().eval(), backend=keep)(X)
-    (gm,) = found
+    gm = captured(Stack().eval(), X)
     assert repetition_in(gm.graph) is not None
     assert repetition_in(copy.deepcopy(gm).graph) is None
     assert repetition_in(pickle.loads(pickle.dumps(gm)).graph) is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_long_graph_is_written_when_it_runs(backend):
+    """Its Python, which a plan has for its inputs that it does not take."""
+    model = Stack(depth=60).eval()
+    assert len(captured(model, X).graph.nodes) > LONG
+    gm = captured(model, X)
+    copied = copy.deepcopy(gm)
+    fast = framejit.optimize(model, backend=backend)
+    with torch.no_grad():
+        expected = model(X)
+        for _ in range(8):  # the first calls measure both
+            torch.testing.assert_close(fast(X), expected)
+        given = [*map(torch.as_tensor, inputs_of(gm, model))]
+        for module in (gm, copied, pickle.loads(pickle.dumps(gm))):
+            torch.testing.assert_close(module(*given)[0], expected)
+            assert module.code.count("functional.layer_norm(") == 60
