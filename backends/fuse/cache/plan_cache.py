@@ -51,14 +51,14 @@ class FoundVariant(NamedTuple):
 
 def key_for(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None, autotune: bool = False,
+    sizes: SymbolicSizes | None = None, autotune: bool = False, same_random_numbers: bool = False,
 ) -> PlanKey | None:
     """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where
     each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
-        return plan_key(graph, text, tracked, weights, sizes, autotune)
+        return plan_key(graph, text, tracked, weights, sizes, autotune, same_random_numbers)
     except NotCacheable as e:
         _not_kept(KIND, "", e)
     return None
