@@ -166,7 +166,7 @@ def _compile(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], graph
     if found is None:
         record, launches = plan_record(_passed(recorded, gm, example_inputs, graph), tracked, graph)
         parts = record.parts.launching(launches)
-        found = FoundPlan(record, parts, parts.native((), gm.forward, graph.name))
+        found = FoundPlan(record, parts, parts.native((), record.by_aten(gm.forward), graph.name))
         if key is not None:
             keep(key, found.record)
     else:
@@ -204,6 +204,7 @@ def _compile_symbolic(
 
     # for the record has weights, which must not live as long as the selector
     pure, cuda, plain, samples = record.pure, record.cuda, record.plain, samples_of(record, LAUNCH_GRAPHS in gm.meta)
+    eager = record.by_aten(gm.forward)
     launched = itertools.count()
 
     def select(run: Callable[..., Any]) -> _native.Selector:
@@ -216,8 +217,8 @@ def _compile_symbolic(
             run = LaunchGraphs(plan, parts(), recorder_of, tell_launches(graph))
         return plainly(run) if plain else run
 
-    plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), gm.forward, finished, select)
-    return Variant([graph], assumed, symbols, plan.run_for)
+    plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), eager, finished, select)
+    return Variant([graph], assumed, symbols, plan.run_for, eager)
 
 
 def _symbolic_differentiable(
@@ -231,7 +232,7 @@ def _symbolic_differentiable(
         tell_unfused(graph)
         raise
     graph.run = made
-    return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
+    return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at, made.as_aten)
 
 
 def _variant(

@@ -59,6 +59,7 @@ class KeptSizes(BySize):
         if found is None:
             return None
         record = found.record
+        eager = record.by_aten(self.eager)
         remember(self.gm, graph)
         tell_found(graph, record)
 
@@ -69,9 +70,9 @@ class KeptSizes(BySize):
         def finished(plan: _native.Plan, _: Any) -> Run:
             return plainly(plan) if record.plain else plan
 
-        plan = SymbolicPlan(SizedPlans(record.parts, found.launches, graph.name), self.eager, finished, select)
+        plan = SymbolicPlan(SizedPlans(record.parts, found.launches, graph.name), eager, finished, select)
 
         def run_for(values: Mapping[Symbol, int]) -> Run:
             return plan.run_for(values)
 
-        return Variant([graph], found.conditions, symbols, run_for)
+        return Variant([graph], found.conditions, symbols, run_for, eager)

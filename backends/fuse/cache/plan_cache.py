@@ -72,7 +72,7 @@ def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> Fo
         return None
     try:
         parts = found.record.parts.launching(found.launches)
-        return FoundPlan(found.record, parts, parts.native((), fallback, graph.name))
+        return FoundPlan(found.record, parts, parts.native((), found.record.by_aten(fallback), graph.name))
     except Exception as e:  # whatever is wrong with it, the graph can still be compiled
         _unusable(KIND, key, graph, e)
         return None

@@ -24,6 +24,7 @@ from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
+from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.symbols.conditions import Condition
@@ -61,6 +62,10 @@ class PlanRecord:
     draws: bool
     """Whether its kernels make random numbers, which are not those that ATen draws."""
     folding: Folding = Folding()
+
+    def by_aten(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What runs where the plan can't: a graph's operations, with the random numbers that its kernels make."""
+        return drawing_as_kernels(forward) if self.draws else forward
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:

@@ -92,7 +92,7 @@ def drawing_of(
             return None
         return Drawing(BERNOULLI, (1 - p,), _DROPOUT[operation])
     gives = _BERNOULLI.get(operation) or _UNIFORM.get(operation) or _NORMAL.get(operation)
-    if gives is None or gives is Gives.WRITTEN and not _fills_memory(args[0]):
+    if gives is None or gives is Gives.WRITTEN and not fills_memory(args[0]):
         return None
     if operation in _BERNOULLI:
         p = number("p", 0.5)
@@ -106,7 +106,7 @@ def drawing_of(
     return None if mean is None or std is None or not 0 <= std else Drawing(NORMAL, (mean, std), gives)
 
 
-def _fills_memory(tensor: Any) -> bool:
+def fills_memory(tensor: Any) -> bool:
     """Whether a value or tensor has each element in a place of its own, without gaps."""
     layout = sorted((hint(as_size(stride)), hint(as_size(size))) for stride, size in zip(tensor.stride(), tensor.shape))
     step = 1

@@ -3,7 +3,7 @@ run again as ATen and has to give what its kernels gave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,17 +11,18 @@ from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.backends.fuse.random_numbers.drawings import DRAWING, MAKING, Drawing, Gives, drawing_of, scale_of_dropout
-from framejit.backends.fuse.random_numbers.operations import BERNOULLI, computed_in
+from framejit.backends.fuse.random_numbers.operations import BERNOULLI, computed_in, draw_key
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 
 
 class DrawnAgain(TorchDispatchMode):
-    """While it is on, the draws of a graph, which have to come in their order, give what they gave with these keys."""
+    """While it is on, the draws of a graph, which have to come in their order, give what its kernels give: a key is
+    drawn where the first of a device's stands."""
 
-    def __init__(self, keys: Mapping[torch.device, torch.Tensor]) -> None:
-        """`keys`: for each device."""
+    def __init__(self) -> None:
         super().__init__()
-        self._keys = keys
+        self._keys: dict[torch.device, torch.Tensor] = {}
         self.draws = 0
         """How many there were."""
 
@@ -30,7 +31,7 @@ class DrawnAgain(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         found = _looks(func, args, kwargs)
-        if found is not None and found[1] in self._keys:
+        if found is not None and target_of(found[1]).makes_random_numbers:
             drawing = drawing_of(func, args, kwargs, found[0])
             if drawing is not None:
                 return self._draw(drawing, args, *found)
@@ -39,6 +40,8 @@ class DrawnAgain(TorchDispatchMode):
     def _draw(self, drawing: Drawing, args: tuple[Any, ...], looks: torch.Tensor, device: torch.device) -> Any:
         dropped = drawing.gives in (Gives.LEFT, Gives.LEFT_AND_MASK)
         dtype = torch.bool if drawing.operation is BERNOULLI else looks.dtype
+        if device not in self._keys:
+            self._keys[device] = draw_key(device)
         given, named = drawing.arguments(self._keys[device], self.draws, looks.shape, looks.stride(), dtype)
         self.draws += 1
         numbers = drawing.operation(*given, **named)
@@ -49,6 +52,17 @@ class DrawnAgain(TorchDispatchMode):
         x, p = args[:2]
         left = (x * (numbers.to(computed_in(x.dtype)) * scale_of_dropout(p, x.dtype))).to(x.dtype)
         return left if drawing.gives is Gives.LEFT else (left, numbers)
+
+
+def drawing_as_kernels(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The operations of a graph that needs no gradients, with the random numbers that kernels make."""
+
+    def run(*inputs: torch.Tensor) -> Any:
+        # below autograd composite operations arrive whole, as they were recorded
+        with torch._C._AutoDispatchBelowAutograd(), DrawnAgain():
+            return forward(*inputs)
+
+    return run
 
 
 def in_one_run(gm: fx.GraphModule) -> fx.GraphModule:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
-from framejit.backends.fuse.random_numbers.operations import draw_key
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
@@ -62,10 +61,8 @@ class SecondRun:
     """The positions of inputs that are written."""
     looked_at: frozenset[int]
     """The inputs whose content results with gradients are made of."""
-    keys: tuple[torch.device, ...] = ()
-    """The devices that a key is drawn for before all else, in order: their kernels make random numbers of it."""
     draws: int = 0
-    """How many draws of the graph these kernels make."""
+    """How many draws of the graph kernels make."""
 
     def __post_init__(self) -> None:
         self._generators = [_generator_of(device) for device in self.devices]
@@ -121,7 +118,7 @@ class SecondRun:
         draws there were."""
         if not self.draws:
             return self.eager(*inputs), 0
-        with DrawnAgain({device: draw_key(device) for device in self.keys}) as again:
+        with DrawnAgain() as again:
             outputs = self.eager(*inputs)
         return outputs, again.draws
 

@@ -32,11 +32,9 @@ def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any
         for place, storage in enumerate([known(fake).storage for fake in recorded.inputs])
         if storage in lead_to_results and not (place in written and _is_overwritten(storage, nodes))
     )
-    drawing = [next(node.returned()).device for node in recorded.drawing]
-    return SecondRun(
-        (in_one_run(gm) if drawing else gm).forward, torch_state, tuple(sorted(devices, key=str)), written, looked_at,
-        tuple(dict.fromkeys(drawing)), len(drawing),
-    )
+    eager = (in_one_run(gm) if recorded.drawing else gm).forward
+    draws = len(recorded.drawing)
+    return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws)
 
 
 def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:

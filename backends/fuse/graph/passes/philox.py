@@ -61,12 +61,17 @@ class _Rewriting:
         graph = self.graph
         with light(), graph.fake_mode, enable_python_dispatcher() if graph.conditions is not None else nullcontext():
             graph.rewrite(self._instead)
-        graph.nodes[:0] = self.keys.values()
 
     def _instead(self, node: Node) -> list[Node] | None:
         drawing = self.found.get(node)
         if drawing is None:
             return None
+        known = {*self.keys}
+        nodes = self._drawn_nodes(node, drawing)
+        # it stands where its first draw does, among others that ATen draws
+        return [*(key for device, key in self.keys.items() if device not in known), *nodes]
+
+    def _drawn_nodes(self, node: Node, drawing: Drawing) -> list[Node]:
         if drawing.gives in (Gives.LEFT, Gives.LEFT_AND_MASK):
             return self._dropout(node, *(node.result if drawing.gives is Gives.LEFT_AND_MASK else (node.result, None)))
         made = node.result if drawing.gives is Gives.NUMBERS else self._like(node.args[0])
