@@ -49,7 +49,7 @@ PASSES: Final = (
     Pass("decompose", decompose),
     Pass("numbers", numbers, needed="tensors that are made of numbers would be the same object at each call"),
     Pass("dropout", dropout),
-    Pass("philox", philox),
+    Pass("philox", philox, needed="the same seed would lead to other random numbers where gradients are wanted"),
     Pass("fold_norms", fold_norms),
     Pass("freeze", freeze),
     Pass("pack_weights", pack_weights),
