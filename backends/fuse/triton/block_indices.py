@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
-from framejit.backends.fuse.sizes.symbolic_size import surely_divides, surely_equal
+from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.tiles.multiples import is_multiple
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 
@@ -122,7 +123,7 @@ class Indices:
         """Whether so many neighbours along the last dimension of blocks, from a multiple of that number on, have an
         index that counts on from one to the next, from a multiple, too."""
         dims = self.tile.dims
-        if not dims or dims[-1].block % number or not surely_divides(number, index.const):
+        if not dims or dims[-1].block % number or not is_multiple(number, index.const):
             return False
         if not all(isinstance(atom, Var) for atom in index.terms):
             return False
@@ -132,8 +133,8 @@ class Indices:
             for first, last in _runs(axis, strides):
                 run = axis.vars[first : last + 1]
                 if axis is dims[-1] and last == len(axis.vars) - 1 and surely_equal(strides[run[-1]], 1):
-                    counting = first == 0 or surely_divides(number, math.prod(var.size for var in run))
-                elif not surely_divides(number, strides[run[-1]]):
+                    counting = first == 0 or is_multiple(number, math.prod(var.size for var in run))
+                elif not is_multiple(number, strides[run[-1]]):
                     return False
         return counting
 

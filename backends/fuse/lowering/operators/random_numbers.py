@@ -17,6 +17,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, contiguous_st
 from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.random_numbers.operations import UNIFORM_BITS, computed_in, greatest_below, threshold
+from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 
 COST: Final = 12
 """Operations for a number: Philox is some fifty for four of them."""
@@ -97,7 +98,7 @@ def _drawn(b: Builder, out: Value, key: Tensor, draw: int, number: Callable[[Exp
     """A tensor like `out`, each element of which `number` makes of its place and of words."""
     if not can_hold(out.dtype, out.device) or not supports("philox", torch.int64, out.device):
         return NotImplemented
-    sizes = tuple(out.shape)
+    sizes = as_sizes(out.shape)
 
     def element(indices: Sequence[Index]) -> Expr:
         drawn_key = key.at([Index.of(0)])
