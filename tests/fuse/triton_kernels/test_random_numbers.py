@@ -46,6 +46,16 @@ def test_there_are_cases() -> None:
     assert len(NAMES) >= 25
 
 
+@pytest.mark.process
+@pytest.mark.timeout(300)
+def test_forward_and_backward() -> None:
+    """Masks are made again in the backward: what is kept besides is a result of a tanh and of a softmax."""
+    told = printed(PROGRAM.with_name("triton_random_training.py"))
+    assert told["forward"].count("randint.low") == 1 and told["forward"].count("kernel") == 3
+    assert not any("philox" in step or "dropout" in step or "rand" in step for step in told["backward"])
+    assert sorted(told["kept"]) == [["torch.float32", 48 * 32]] * 2 + [["torch.int64", 1]]
+
+
 COMPILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dropout": lambda x: F.dropout(x, 0.1),
     "dropout of a norm": lambda x: F.dropout(F.layer_norm(x, x.shape[-1:]), 0.1),

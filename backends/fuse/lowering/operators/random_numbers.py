@@ -81,7 +81,7 @@ def _normal(
             is_odd = a.eq(place, second)
             wave = a.where(is_odd, op("sin", angle), op("cos", angle))
         made = a.mul(op("sqrt", a.mul(op("log", radius), -2.0)), wave)
-        # what looks at its bits takes no approximation: the number is the same in each kernel
+        # what looks at its bits takes no approximation, which kernels would differ in
         made = bitcast(bitcast(made, bits), kind)
         return rounded(made if (mean, std) == (0, 1) else a.add(a.mul(made, std), mean), dtype)
 
