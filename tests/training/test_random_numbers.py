@@ -314,6 +314,38 @@ def test_a_checkpoint_computes_its_masks_again() -> None:
     assert not report.reason
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_what_is_computed_again_takes_the_key(share: float) -> None:
+    """Parts of the forward, if no more than a share of its bytes may be kept."""
+    net = nn.Sequential(*(Block() for _ in range(4))).double()
+    x = leaf(30, 16)
+    compiled = optimized(lambda x: net(x).square().sum(), options={"activation_memory": share})
+    for number in (0, 0, 1):
+        out = seeded(number, compiled, x)
+        got = [out.detach(), *torch.autograd.grad(out, [x, *net.parameters()])]
+        with as_kernels(number):
+            expected = net(x).square().sum()
+            same([expected.detach(), *torch.autograd.grad(expected, [x, *net.parameters()])], got)
+    (report, *_) = framejit.inspect(compiled).graphs
+    assert not report.reason
+
+
+def test_a_layer_of_a_transformer() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True).double()
+    x = leaf(3, 7, 16)
+    compiled = optimized(lambda x: layer(x).square().sum())
+    for number in (0, 0, 1):
+        out = seeded(number, compiled, x)
+        got = [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()])]
+        with as_kernels(number):
+            expected = layer(x).square().sum()
+            same([expected.detach(), *torch.autograd.grad(expected, [x, *layer.parameters()])], got)
+    out = compiled(x)
+    assert torch.bool not in {tensor.dtype for tensor in out.grad_fn.saved_tensors}
+    (report, *_) = framejit.inspect(compiled).graphs
+    assert not report.reason
+
+
 def test_same_random_numbers_are_eagers() -> None:
     x = leaf(20, 8)
     compiled = optimized(cubed, options={"same_random_numbers": True})
