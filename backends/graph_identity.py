@@ -22,6 +22,8 @@ LAUNCH_GRAPHS: Final = "framejit_launch_graphs"
 AUTOTUNE: Final = "framejit_autotune"
 """In the `meta` of a graph module: that of several ways to write a kernel the one is to be taken that measures
 quickest; absent otherwise."""
+SAME_RANDOM_NUMBERS: Final = "framejit_same_random_numbers"
+"""In the `meta` of a graph module: that the random numbers are those which eager draws; absent where others will do."""
 
 _LAYERS: Final = "framejit_layers_alike"
 
@@ -48,9 +50,12 @@ def layers_of(graph: torch.fx.Graph) -> list[Layer]:
 _numbers = itertools.count(1)
 
 
+_ASKED: Final = (ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS)
+
+
 def asked_of(gm: torch.fx.GraphModule) -> dict[str, object]:
     """What `optimize` was asked for, as the `meta` of a graph module has it: for graphs that stand for it."""
-    return {name: gm.meta[name] for name in (ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS) if name in gm.meta}
+    return {name: gm.meta[name] for name in _ASKED if name in gm.meta}
 
 
 def new_graph_id() -> int:

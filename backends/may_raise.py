@@ -33,7 +33,7 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     if name is None:
         return True
     tensors = [*tensors_in((*args, *kwargs.values()))]
-    if name in QUIET or name in RANDOM:
+    if name in QUIET or name in RANDOM or name in OF_KERNELS:
         # by singular values
         return name == "norm" and any(isinstance(arg, str) and arg == "nuc" for arg in (*args, *kwargs.values()))
     if name in SUBSCRIPTS:
@@ -142,6 +142,8 @@ def operation_name(target: Target) -> str | None:
     if isinstance(target, str):
         name = target
     elif isinstance(target, torch._ops.OpOverload):
+        if target.namespace == "framejit":
+            return target._opname
         if target.namespace != "aten":
             return PACKED.get(target._opname) if target.namespace in ("mkldnn", "mkl") else None
         name = target._opname
@@ -230,6 +232,9 @@ _OPERATORS: Final = {
     "inv": "invert",
 }
 """Operators in place and with exchanged operands."""
+
+OF_KERNELS: Final = frozenset("philox_bernoulli philox_uniform philox_normal".split())
+"""Framejit's own operations: random numbers that follow from their arguments (fuse/random_numbers)."""
 
 SUBSCRIPTS: Final = frozenset("getitem setitem index index_put _index_put_impl _unsafe_index _unsafe_index_put".split())
 """Operations on a tensor and places in it, which may be numbers, slices or tensors."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
 from framejit.backends.fuse import fuse, fuse_from_kept_form, fuse_kept_form
-from framejit.backends.graph_identity import ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS
+from framejit.backends.graph_identity import ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
 from framejit.config import config
@@ -145,6 +145,8 @@ def compile_with_backend(
         gm.meta[LAUNCH_GRAPHS] = True
     if options.autotunes:
         gm.meta[AUTOTUNE] = True
+    if options.draws_as_eager:
+        gm.meta[SAME_RANDOM_NUMBERS] = True
     if not takes_symbolic_sizes(compile) and is_symbolic(gm):
         from framejit.backends.torch_sizes import compile_symbolic  # imports sympy
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """What `mode` may be; torch.compile has the same names."""
+OPTIONS: Final = ("activation_memory", "same_random_numbers")
+"""What may be named in `options`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,12 @@ class Options:
     activation_memory: float = 1.0
     mode: str = "default"
     background: bool = False
+    same_random_numbers: bool = False
+
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether graphs are to draw the random numbers that eager draws. Verified calls are compared with it."""
+        return self.same_random_numbers or self.verify > 0
 
     @property
     def launches_at_once(self) -> bool:
@@ -102,7 +110,9 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
     mode = "default" if chosen["mode"] is None else chosen["mode"]
     if mode not in MODES:
         raise InvalidOption(f"there is no mode {mode!r}{did_you_mean(str(mode), MODES)}")
-    activation_memory = _activation_memory(chosen["options"])
+    backends_options = _options(chosen["options"])
+    activation_memory = _activation_memory(backends_options)
+    same_random_numbers = _same_random_numbers(backends_options)
     if chosen["dynamic"] not in (None, True, False):
         raise InvalidOption(f"dynamic must be True, False or None, not {chosen['dynamic']!r}")
     if not isinstance(chosen["fullgraph"], bool):
@@ -126,24 +136,41 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
         )
     if activation_memory < 1 and function is not fuse:
         warn(f"activation_memory: the backend {backend_name!r} knows no such option, so that it changes nothing", place)
+    if same_random_numbers and function is not fuse:
+        warn(
+            f"same_random_numbers: the backend {backend_name!r} knows no such option, so that it changes nothing", place
+        )
     if mode != "default" and function is not fuse:
         warn(f"mode={mode!r}: the backend {backend_name!r} knows no modes, so that it changes nothing", place)
     freeze = config.freeze if freeze is None else freeze
     return Options(
         function, backend_name, chosen["fullgraph"], chosen["dynamic"], name, file, line, float(verify), freeze,
-        activation_memory, mode, config.background if background is None else background,
+        activation_memory, mode, config.background if background is None else background, same_random_numbers,
     )
 
 
-def _activation_memory(options: dict[str, Any] | None) -> float:
-    """What `options` says of the share of memory for the backward; 1 if nothing. It knows no other names."""
+def _options(options: dict[str, Any] | None) -> dict[str, Any]:
+    """What `options` says, by names that it knows."""
     for name in options or ():
-        if name != "activation_memory":
+        if name not in OPTIONS:
             raise InvalidOption(
-                f"options={{{name!r}: ...}} is not supported: the only one is 'activation_memory'; or name a backend "
-                "that has its options built in"
+                f"options={{{name!r}: ...}} is not supported{did_you_mean(str(name), OPTIONS)}; or name a backend that "
+                "has its options built in"
             )
-    share = (options or {}).get("activation_memory", 1.0)
+    return dict(options or {})
+
+
+def _activation_memory(options: dict[str, Any]) -> float:
+    """What is said of the share of memory for the backward; 1 if nothing."""
+    share = options.get("activation_memory", 1.0)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
         raise InvalidOption(f"activation_memory must be a number from 0 to 1, not {share!r}")
     return float(share)
+
+
+def _same_random_numbers(options: dict[str, Any]) -> bool:
+    """What is said of random numbers; False if nothing."""
+    same = options.get("same_random_numbers", False)
+    if not isinstance(same, bool):
+        raise InvalidOption(f"same_random_numbers must be True or False, not {same!r}")
+    return same

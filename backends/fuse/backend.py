@@ -32,13 +32,13 @@ from framejit.backends.fuse.loops import GraphInParts, has_loops, why_whole
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
-from framejit.backends.fuse.selecting import SAMPLES, note_folding, plainly, selector, total
+from framejit.backends.fuse.selecting import note_folding, plainly, samples_of, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.training import compile_differentiable
-from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, identity
+from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS, identity
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.config import config
 from framejit.environment.collector import resting
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 Weights = dict[int, tuple[torch.Tensor, FrozenWeight]]
 """The frozen weights among a graph's inputs, by position, and what goes with each."""
 
-LAUNCHED_SAMPLES: Final = 5
-"""Calls of a plan that becomes a launch graph, and of eager, that are measured before the quicker one is chosen."""
 MOST_LAUNCHED: Final = 64
 """Combinations of sizes of a variant that become launch graphs."""
 
@@ -180,12 +178,13 @@ def _compile_inference(
     NeedsGradients, and Uneven where the shortened one does not do."""
     recorded, text, tracked = _recorded(compiled, example_inputs, graph)
     weights = frozen_weights(recorded, compiled, example_inputs)
-    key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune, short)
+    same_random_numbers = SAME_RANDOM_NUMBERS in gm.meta
+    key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune, same_random_numbers, short)
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
         record, launches = plan_record(_passed(recorded, compiled, example_inputs, graph), tracked, graph, short)
         parts = record.parts.launching(launches)
-        found = FoundPlan(record, parts, parts.native((), gm.forward, graph.name))
+        found = FoundPlan(record, parts, parts.native((), record.by_aten(gm.forward), graph.name))
         if key is not None:
             keep(key, found.record)
     else:
@@ -198,15 +197,9 @@ def _compile_inference(
     elif key is not None:
         graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     tell_kernels(graph, record.kernels)
-    return _selector(plainly(run) if record.plain else run, gm, record.pure, record.cuda, graph, total(record))
-
-
-def _selector(
-    run: Callable[..., Any], gm: torch.fx.GraphModule, pure: bool, cuda: bool, graph: CompiledGraph, moved: int | None
-) -> _native.Selector:
-    # a plan is captured after a few calls: those measured reach beyond
-    samples = LAUNCHED_SAMPLES if gm.meta.get(LAUNCH_GRAPHS) else SAMPLES
-    return selector(run, gm.forward, pure, cuda, graph, moved, samples)
+    samples = samples_of(record, LAUNCH_GRAPHS in gm.meta)
+    run = plainly(run) if record.plain else run
+    return selector(run, gm.forward, record.pure, record.cuda, graph, total(record), samples)
 
 
 def _compile_symbolic(
@@ -228,11 +221,12 @@ def _compile_symbolic(
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 
     # for the record has weights, which must not live as long as the selector
-    pure, cuda, plain = record.pure, record.cuda, record.plain
+    pure, cuda, plain, samples = record.pure, record.cuda, record.plain, samples_of(record, LAUNCH_GRAPHS in gm.meta)
+    eager = record.by_aten(gm.forward)
     launched = itertools.count()
 
     def select(run: Callable[..., Any]) -> _native.Selector:
-        graph.run = _selector(run, gm, pure, cuda, graph, None)
+        graph.run = selector(run, gm.forward, pure, cuda, graph, None, samples)
         return graph.run
 
     def finished(plan: _native.Plan, parts: Callable[[], PlanParts]) -> Callable[..., Any]:
@@ -241,8 +235,8 @@ def _compile_symbolic(
             run = LaunchGraphs(plan, parts(), recorder_of, tell_launches(graph))
         return plainly(run) if plain else run
 
-    plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), gm.forward, finished, select)
-    return Variant([graph], assumed, symbols, plan.run_for)
+    plan = SymbolicPlan(SizedPlans(record.parts, launches, graph.name), eager, finished, select)
+    return Variant([graph], assumed, symbols, plan.run_for, eager)
 
 
 def _symbolic_differentiable(
@@ -256,7 +250,7 @@ def _symbolic_differentiable(
         tell_unfused(graph)
         raise
     graph.run = made
-    return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at)
+    return Variant(made.graphs(), made.assumed(), sizes.symbols, made.at, made.as_aten)
 
 
 def _variant(
@@ -265,7 +259,7 @@ def _variant(
     """What is to run for symbolic sizes, how its kernels are launched, and the conditions under which it is right."""
     recorded, text, tracked = _recorded(gm, example_inputs, graph, sizes.conditions)
     weights = frozen_weights(recorded, gm, example_inputs)
-    key = key_for(recorded, text, tracked, _tensors(weights), sizes, graph.autotune)
+    key = key_for(recorded, text, tracked, _tensors(weights), sizes, graph.autotune, SAME_RANDOM_NUMBERS in gm.meta)
     if key is not None and not gm.meta.get(LAUNCH_GRAPHS):
         graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     found, kept = find_variant(key, graph) if key is not None else (None, [])

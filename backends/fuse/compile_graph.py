@@ -21,6 +21,7 @@ from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.plan.build_plan import build_plan
 from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, view_of
 from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
+from framejit.backends.fuse.random_numbers.operations import OPERATIONS
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.kernel_code import compile_kernels
 from framejit.backends.fuse.targets.lookup import target_of
@@ -60,7 +61,8 @@ def plan_record(
     )
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
     record = PlanRecord(
-        parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda, folding_of(passed)
+        parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda,
+        any(node.operation in OPERATIONS for node in passed.nodes), folding_of(passed),
     )
     return record, [*launches.values()]
 

@@ -14,7 +14,7 @@ from framejit.backends.fuse.cache.kept_plan import KeptPlan
 from framejit.backends.fuse.cache.plan_cache import find_variant
 from framejit.backends.fuse.cache.plan_key import NotCacheable, SymbolicSizes
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
-from framejit.backends.fuse.selecting import plainly, selector
+from framejit.backends.fuse.selecting import plainly, samples_of, selector
 from framejit.backends.fuse.sizes.by_size import BySize, Run, Variant
 from framejit.backends.graph_identity import identify
 from framejit.symbols.conditions import Conditions
@@ -59,19 +59,20 @@ class KeptSizes(BySize):
         if found is None:
             return None
         record = found.record
+        eager = record.by_aten(self.eager)
         remember(self.gm, graph)
         tell_found(graph, record)
 
         def select(run: Run) -> _native.Selector:
-            graph.run = selector(run, self.eager, record.pure, record.cuda, graph, None)
+            graph.run = selector(run, self.eager, record.pure, record.cuda, graph, None, samples_of(record))
             return graph.run
 
         def finished(plan: _native.Plan, _: Any) -> Run:
             return plainly(plan) if record.plain else plan
 
-        plan = SymbolicPlan(SizedPlans(record.parts, found.launches, graph.name), self.eager, finished, select)
+        plan = SymbolicPlan(SizedPlans(record.parts, found.launches, graph.name), eager, finished, select)
 
         def run_for(values: Mapping[Symbol, int]) -> Run:
             return plan.run_for(values)
 
-        return Variant([graph], found.conditions, symbols, run_for)
+        return Variant([graph], found.conditions, symbols, run_for, eager)

@@ -18,18 +18,28 @@ from framejit.events import emit
 
 SAMPLES: Final = 3
 """Calls of a plan, and of eager, that are measured before the quicker one is chosen."""
+LAUNCHED_SAMPLES: Final = 5
+"""As many of a plan that becomes a launch graph: it is captured after a few calls, and those measured reach beyond."""
 
 
 def note_folding(graph: CompiledGraph, folding: Folding) -> None:
     graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
 
 
+def samples_of(record: PlanRecord, is_launched: bool = False) -> int:
+    """How many calls are measured; none where ATen would draw other random numbers, and so is no choice.
+
+    is_launched: Whether the plan becomes a launch graph.
+    """
+    return 0 if record.draws else LAUNCHED_SAMPLES if is_launched else SAMPLES
+
+
 def selector(
     run: Callable[..., Any], eager: Callable[..., Any], pure: bool, cuda: bool, graph: CompiledGraph,
-    moved: int | None, samples: int = SAMPLES
+    moved: int | None, samples: int
 ) -> _native.Selector:
-    """A function that calls the quicker of `run` and `eager`, once `samples` calls of both were measured; `moved` are
-    the bytes that the graph moves, if that is known."""
+    """A function that calls the quicker of `run` and `eager`, once `samples` calls of both were measured, and `run`
+    without any; `moved` are the bytes that the graph moves, if that is known."""
     return _native.Selector(
         run, eager, pure=pure, cuda=cuda, samples=samples, on_decision=tell_decision(graph, moved)
     )

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.verify.difference import Difference
 from framejit.verify.graph_runs import GraphRun, against_eager, private
 
@@ -62,6 +63,7 @@ def _changes_modes(node: fx.Node) -> bool:
 
 def _compare(run: GraphRun, count: int) -> tuple[Difference | None, fx.GraphModule]:
     module = front_part(run.graph.module, count)
+    module.meta[SAME_RANDOM_NUMBERS] = True
     run.restore()
     compiled = run.graph.options.backend(module, private(run.inputs))
     reference, inputs = front_part(run.graph.module, count), private(run.inputs)

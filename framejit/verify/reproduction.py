@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 {imports}
+from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.verify.graph_runs import against_eager, private
 
 
@@ -29,6 +30,7 @@ class Graph(torch.nn.Module):
 {backend}
 inputs = torch.load(Path(__file__).with_name("inputs.pt"), weights_only=True)
 graph = torch.fx.symbolic_trace(Graph())
+graph.meta[SAME_RANDOM_NUMBERS] = True
 compiled = backend(graph, private(inputs))
 arguments = private(inputs)
 seed = lambda: torch.manual_seed(0)

@@ -186,6 +186,20 @@ def test_a_misspelt_mode_gets_a_suggestion():
         framejit.optimize(double, mode="quick")
 
 
+def test_a_misspelt_option_gets_a_suggestion():
+    with pytest.raises(InvalidOption, match="did you mean 'same_random_numbers'"):
+        framejit.optimize(double, options={"same_random_number": True})
+    with pytest.raises(InvalidOption, match="there are: activation_memory, same_random_numbers"):
+        framejit.optimize(double, options={"trace": True})
+    with pytest.raises(InvalidOption, match="same_random_numbers must be True or False, not 1"):
+        framejit.optimize(double, options={"same_random_numbers": 1})
+
+
+def test_an_option_that_a_backend_does_not_know_is_told_of():
+    with pytest.warns(framejit.errors.FramejitWarning, match="the backend 'eager' knows no such option"):
+        framejit.optimize(double, backend="eager", options={"same_random_numbers": True})
+
+
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_a_mode_that_a_backend_does_not_know_is_told_of(mode):
     with pytest.warns(framejit.errors.FramejitWarning, match="knows no modes"):

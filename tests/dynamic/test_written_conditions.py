@@ -33,7 +33,7 @@ def test_random_conditions(seed: int) -> None:
     asked = [tuple(rng.randint(0, 6) for _ in SYMBOLS) for _ in range(3 * OFTEN)]
     expected = [all(holds(condition, dict(zip(SYMBOLS, sizes))) for condition in conditions) for sizes in asked]
     assert list(map(all_hold(conditions, SYMBOLS), asked)) == expected
-    variant = Variant([], tuple(conditions), tuple(SYMBOLS), lambda sizes: lambda: None)
+    variant = Variant([], tuple(conditions), tuple(SYMBOLS), lambda sizes: lambda: None, lambda: None)
     assert list(map(variant.fits, asked)) == expected
     assert variant._written is not None
 

@@ -52,6 +52,11 @@ CASES: Final[dict[str, SymbolicCase]] = {
     "viewed": SymbolicCase(
         lambda x: (x.view(x.shape[0], -1, 2).transpose(0, 1) + 1).contiguous(), (Input(("n", 6)),), "n", LENGTHS[:8], 5
     ),
+    "dropout": SymbolicCase(lambda x: F.dropout(x, 0.3) + torch.rand_like(x), (Input(("n",)),), "n", LENGTHS, 2),
+    "dropout_of_rows": SymbolicCase(
+        lambda x, y: F.dropout(x + y, 0.3) + torch.randn_like(x), rows(Input(("n",))), "bn", ROWS, 2
+    ),
+    "dropout_of_softmax": SymbolicCase(lambda x: F.dropout(x.softmax(-1), 0.3), rows(), "bn", ROWS, 7, 1e-4),
     "row_sum": SymbolicCase(lambda x: x.sum(1), rows(), "bn", ROWS, 7, 1e-4),
     "row_mean": SymbolicCase(lambda x: x.mean(-1), rows(), "bn", ROWS, 7, 1e-4),
     "row_extremes": SymbolicCase(lambda x: (x.amax(1) - x.amin(1)) * x.argmax(1), rows(), "bn", ROWS, 7),

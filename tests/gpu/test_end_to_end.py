@@ -94,10 +94,6 @@ def test_writes_into_arguments():
     checked(lambda x, y: (x.add_(y).mul_(2), y.sin()), on_gpu(100), on_gpu(100))
 
 
-def test_random_numbers_are_those_of_eager():
-    checked(lambda x: F.dropout(x.relu(), 0.5) * 2, on_gpu(1000))
-
-
 def test_numbers_of_the_cpu_and_of_the_device_in_one_graph():
     number = torch.tensor(2.5)
     checked(lambda x: x * number + 1, on_gpu(100))

@@ -14,7 +14,7 @@ from torch import nn
 
 import framejit
 from framejit.backends.fuse.backend import fuse_graph
-from framejit.backends.graph_identity import LAUNCH_GRAPHS
+from framejit.backends.graph_identity import LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS
 
 pytestmark = pytest.mark.gpu
 
@@ -28,11 +28,12 @@ def forget():
     framejit.reset()
 
 
-def launched(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` with launch graphs, never eager instead because it measured quicker."""
+def launched(fn: Callable[..., Any], **meta: bool) -> Callable[..., Any]:
+    """`fn` with launch graphs, never eager instead because it measured quicker. `meta`: what else is asked of its
+    graphs."""
 
     def backend(gm: torch.fx.GraphModule, examples: list[torch.Tensor]) -> Callable[..., Any]:
-        gm.meta[LAUNCH_GRAPHS] = True
+        gm.meta |= {LAUNCH_GRAPHS: True, **meta}
         compiled = fuse_graph(gm, examples)
         return getattr(compiled, "compiled", compiled)
 
@@ -170,11 +171,11 @@ def test_several_shapes_share_a_pool():
     assert "captured" in states() and "plain" not in states(), reasons()
 
 
-def test_a_plan_that_draws_random_numbers_stays_plain():
+def test_a_plan_that_draws_the_numbers_of_eager_stays_plain():
     def f(x):
         return F.dropout(x * 2, 0.5) + torch.rand_like(x)
 
-    fast = launched(f)
+    fast = launched(f, **{SAME_RANDOM_NUMBERS: True})
     with torch.no_grad():
         for i in range(CALLS):
             x = on_gpu(1000)

@@ -14,6 +14,8 @@ from torch import fx
 from torch.fx.node import _get_qualified_name
 
 from framejit.backends.fuse.account.compiled_graph import recall
+from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
+from framejit.backends.may_raise import draws_numbers
 from framejit.fakes.fake_mode import Fakes
 
 _SCRIPT = '''"""{title}
@@ -237,8 +239,14 @@ def _compare(make_graph: Callable[[], fx.GraphModule], make_inputs: Callable[[],
     """How many outputs and inputs differ."""
     from framejit.backends.fuse.backend import fuse_graph  # the backend imports this file's room
 
-    expected = _run(make_graph().forward, make_inputs, seed)
     gm, inputs = make_graph(), _seeded(make_inputs, seed)
+    draws = any(
+        draws_numbers(node.target, node.args, node.kwargs)
+        for node in gm.graph.nodes
+        if node.op in ("call_function", "call_method")
+    )
+    eager = make_graph().forward
+    expected = _run(drawing_as_kernels(eager) if draws else eager, make_inputs, seed)
     _add_fakes(gm, inputs)
     compiled = fuse_graph(gm, inputs)
     print(recall(compiled))

@@ -52,14 +52,15 @@ class FoundVariant(NamedTuple):
 
 def key_for(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None, autotune: bool = False, short: Shortened | None = None
+    sizes: SymbolicSizes | None = None, autotune: bool = False, same_random_numbers: bool = False,
+    short: Shortened | None = None,
 ) -> PlanKey | None:
     """The key of the plan for what was recorded; None, and an event that says why, if it can't be kept. None too where
     each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
     try:
-        return plan_key(graph, text, tracked, weights, sizes, autotune, short)
+        return plan_key(graph, text, tracked, weights, sizes, autotune, same_random_numbers, short)
     except NotCacheable as e:
         _not_kept(KIND, "", e)
     return None
@@ -73,7 +74,7 @@ def find(key: PlanKey, graph: CompiledGraph, fallback: Callable[..., Any]) -> Fo
         return None
     try:
         parts = found.record.parts.launching(found.launches)
-        return FoundPlan(found.record, parts, parts.native((), fallback, graph.name))
+        return FoundPlan(found.record, parts, parts.native((), found.record.by_aten(fallback), graph.name))
     except Exception as e:  # whatever is wrong with it, the graph can still be compiled
         _unusable(KIND, key, graph, e)
         return None

@@ -28,6 +28,8 @@ from framejit.backends.fuse.graph.packed_weights import OPERATIONS, packed_convo
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.extern import callable_of
 from framejit.backends.fuse.plan.plan_functions import NAMED
+from framejit.backends.fuse.random_numbers.operations import DRAW_KEY
+from framejit.backends.fuse.random_numbers.operations import OPERATIONS as RANDOM_NUMBERS
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import thread_state
 from framejit.config import config
@@ -103,7 +105,7 @@ ADDED: Final = (
             ("clone", "default"), ("scalar_tensor", "default"), ("add", "Tensor"), ("mm", "out"), ("expand", "default"),
         )
     ),
-    *OPERATIONS.values(),
+    *OPERATIONS.values(), DRAW_KEY, *RANDOM_NUMBERS,
 )
 """Operations that passes put into graphs."""
 
@@ -142,11 +144,12 @@ class PlanKey:
 
 def plan_key(
     graph: Graph, text: GraphText, tracked: bool, weights: Mapping[int, torch.Tensor],
-    sizes: SymbolicSizes | None = None, autotune: bool = False, short: Shortened | None = None,
+    sizes: SymbolicSizes | None = None, autotune: bool = False, same_random_numbers: bool = False,
+    short: Shortened | None = None,
 ) -> PlanKey:
     """The key of what passes, `lower_graph(graph, tracked)` and the later stages give. `text` is the graph's; with
-    `autotune` kernels are measured; `short` is what the graph is recorded of, if that was shortened, and the plan is
-    for the whole. Raises NotCacheable.
+    `autotune` kernels are measured, with `same_random_numbers` all are drawn that eager draws; `short` is what the
+    graph is recorded of, if that was shortened, and the plan is for the whole. Raises NotCacheable.
 
     Plans for symbolic sizes have the same key whatever the sizes are now: each holds for those that meet its own
     conditions.
@@ -154,6 +157,8 @@ def plan_key(
     if text.unwritten:
         raise NotCacheable(text.unwritten)
     lines = [text.key, *_constants(graph), *_foreign(text), f"frozen {sorted(weights)}", f"autotune {autotune}"]
+    making = [str(device) for device in text.devices if target_of(device).makes_random_numbers]
+    lines.append(f"random numbers made on {[] if same_random_numbers else sorted(making)}")
     if sizes is not None:
         lines += [
             f"symbol {symbol} from {symbol.bounds[0]} to {symbol.bounds[1]}" for symbol in sizes.symbols

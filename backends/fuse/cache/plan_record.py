@@ -24,6 +24,7 @@ from framejit.backends.fuse.graph.computation import Computation, Result, Weight
 from framejit.backends.fuse.graph.frozen_values import plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
+from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.symbols.conditions import Condition
@@ -58,7 +59,13 @@ class PlanRecord:
     pure: bool
     """Whether running it twice does no more than running it once."""
     cuda: bool
+    draws: bool
+    """Whether its kernels make random numbers, which are not those that ATen draws."""
     folding: Folding = Folding()
+
+    def by_aten(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What runs where the plan can't: a graph's operations, with the random numbers that its kernels make."""
+        return drawing_as_kernels(forward) if self.draws else forward
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:
@@ -88,7 +95,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "texts": [*texts],
         "externs": list(record.externs),
         "stages": [record.before_fusion, record.after_fusion],
-        "flags": [record.plain, record.pure, record.cuda],
+        "flags": [record.plain, record.pure, record.cuda, record.draws],
         "folding": written_folding(record.folding, writer.computing, writer.operand),
         "origins": list(key.origins),
         "conditions": [writer.condition(condition) for condition in key.sizes.conditions]
@@ -146,11 +153,11 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
             _check_launch(step, kernels)
     outputs = checked(reader.value(fields["outputs"]), tuple)
     before, after = (_moved(checked(text, str), moved_lines) for text in fields["stages"])
-    plain, pure, cuda = (checked(flag, bool) for flag in fields["flags"])
+    plain, pure, cuda, draws = (checked(flag, bool) for flag in fields["flags"])
     parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, copied, alone, spans)
     return PlanRecord(
         parts, kernels, tuple(checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
-        folding,
+        draws, folding,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 
 from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.random_numbers.operations import NAMESPACE
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.graph.graph import Graph
@@ -159,7 +160,7 @@ def is_ordered(operation: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: 
         return bool(argument_of(operation, args, kwargs, "dropout_p", 0.0))
     return (
         torch.Tag.nondeterministic_seeded in operation.tags
-        or operation.namespace not in ("aten", "mkldnn", "mkl")
+        or operation.namespace not in ("aten", "mkldnn", "mkl", NAMESPACE)
         or name in ("lstm", "gru", "rnn_tanh", "rnn_relu")
     )
 

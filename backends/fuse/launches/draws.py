@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.launches.recorder import NotCapturable
+from framejit.backends.fuse.random_numbers.drawings import scale_of_dropout
 
 Step = tuple[Any, ...]
 
@@ -109,9 +110,7 @@ class Draw:
         """What is left of `x`, by the product that dropout computes, and its backward, too."""
         mask = torch.empty_like(x, dtype=torch.bool) if self.place is None else self.place
         self._note((x, share, is_training), {}, _like(mask, _META), x.device)
-        # as the kernel of torch/aten/src/ATen/native/cuda/Dropout.cu: a quotient of its precision
-        kept = torch.tensor(1 - share, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
-        return torch.ops.aten.native_dropout_backward(x, mask, (1 / kept).item()), mask
+        return torch.ops.aten.native_dropout_backward(x, mask, scale_of_dropout(share, x.dtype)), mask
 
 
 def with_stand_ins(steps: Sequence[Step]) -> tuple[list[Step], list[Draw]]:

@@ -50,4 +50,6 @@ def supports(op: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         return dtype == torch.bool
     if op == "xor":
         return not dtype.is_floating_point
+    if op == "philox":  # on CPUs random numbers are those that eager draws
+        return False
     return op in OPERATIONS or op in REDUCTIONS

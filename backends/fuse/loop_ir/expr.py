@@ -65,9 +65,10 @@ OPERATIONS: Final[dict[str, tuple[int, str]]] = {
     ),
     **dict.fromkeys(("isnan", "isinf", "signbit"), (1, BOOL)),
     "where": (3, SAME),
+    "philox": (3, SAME),  # of int64: a key, the number of a draw from 0 to 2**32 - 1, a place from 0 on
 }
 """Operations on scalars. `round` rounds halves to even; `sign` of nan is nan; `shr` of a signed integer is
-arithmetic."""
+arithmetic. `philox` gives a random word, from 0 to 2**32 - 1: see `random_numbers/operations.py`."""
 
 REDUCTIONS: Final = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor")
 """Kinds of reductions. `max` and `min` give nan if any element is nan; argmax and argmin give the first position

@@ -11,6 +11,7 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.loop_ir.expr import Expr, load
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES
+from framejit.backends.fuse.random_numbers.operations import NAMESPACE
 from framejit.backends.fuse.targets.lookup import target_of
 
 MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them
@@ -23,7 +24,7 @@ def supports(op: str, dtype: torch.dtype, device: torch.device, divisor: Expr | 
 
 def is_fusable(node: Node) -> bool:
     """Whether kernels can read and write the dtypes that an operation takes and gives, on the devices they are on."""
-    return node.operation.namespace == "aten" and all(
+    return node.operation.namespace in ("aten", NAMESPACE) and all(
         can_hold(tensor.dtype, tensor.device) for tensor in (*node.values(), *node.returned())
     )
 

@@ -65,6 +65,8 @@ class Variant:
     symbols: tuple[Symbol, ...]
     run_for: Callable[[Mapping[Symbol, int]], Run]
     """What runs for given sizes."""
+    eager: Run
+    """What runs for sizes that no variant is made for: the graph as ATen, with the same random numbers."""
     _asked: int = field(default=0, init=False)
     _written: Callable[[tuple[int, ...]], bool] | None = field(default=None, init=False)
     """All conditions as one function."""
@@ -150,7 +152,7 @@ class BySize:
             self._tell(f"{MOST} variants are compiled, the most: sizes that none of them fits run as ATen")
         if len(self._seen) < REMEMBERED:
             self._seen.add(sizes)
-        return self.eager, full
+        return self._variants[0].eager if self._variants else self.eager, full
 
     def _tell(self, reason: str) -> None:
         number = identity(self.gm)

@@ -84,6 +84,8 @@ class Target:
     """Whether kernels may read at computed places: not where ATen raises for an index that is out of range."""
     pools: ClassVar[bool] = False
     """Whether kernels of ours do max pooling: where ATen's write positions, too, that nobody asked for."""
+    makes_random_numbers: ClassVar[bool] = False
+    """Whether kernels make random numbers themselves: others than eager draws."""
     hides_work: ClassVar[bool] = False
     """Whether what a mask hides is not read, and what is computed in vain costs nothing beside the reading."""
     sums_in_double: ClassVar[bool] = False

@@ -65,7 +65,7 @@ class _Assembly:
         self.entrances = [Entrance.of(example) for example in examples]
         conditions = None if symbolic_sizes is None else symbolic_sizes.conditions
         self.recorded = Recorded(gm, self.entrances, conditions, buckets)
-        self.second_run = second_run_of(self.recorded, gm.forward, self.torch_state)
+        self.second_run = second_run_of(self.recorded, gm, self.torch_state)
         check_inputs(self.recorded.graph, examples)
 
     def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:

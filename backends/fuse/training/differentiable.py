@@ -126,7 +126,7 @@ class Differentiable:
             or self._writes_reach_others(inputs)
             or any(inputs[position]._is_view() or _is_root(inputs[position]) for position in self.results.tied.values())
         ):
-            return self.eager(*inputs)
+            return self.as_aten(*inputs)
         random, contents = self.second_run.random_state(), self.second_run.contents(inputs)
         with torch.no_grad():
             made = [*self.forward.run(inputs)]
@@ -141,6 +141,12 @@ class Differentiable:
             with torch.enable_grad():
                 views = self._tie(random, contents, inputs, made)
         return self._outputs(inputs, made, views)
+
+    def as_aten(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        """Run operation by operation, each of which autograd sees, with the random numbers that kernels make; but not
+        what the program checkpoints, which draws by ATen now, and again in its backward."""
+        run = self.second_run
+        return run.by_aten(inputs)[0] if run.eager == self.eager else self.eager(*inputs)
 
     def _outputs(
         self, inputs: Sequence[torch.Tensor], made: Sequence[Any], views: dict[int, torch.Tensor]

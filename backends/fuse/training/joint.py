@@ -25,6 +25,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.origin import UNKNOWN, Origin
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
 from framejit.backends.fuse.graph.passes.pass_context import Context
+from framejit.backends.fuse.graph.passes.philox import drawings, with_random_numbers_of_kernels
 from framejit.backends.fuse.graph.record import Recorder, Run
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
@@ -37,6 +38,7 @@ from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
 from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder, is_without_gradient
 from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
+from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.light_torch import light
 from framejit.fakes.python_decompositions import python_decompositions
@@ -115,6 +117,8 @@ class Recorded:
             self.graph = run.run()
         self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
         self.needed, self._ends = run.needed, run.ends
+        self.drawing = [] if gm.meta.get(SAME_RANDOM_NUMBERS) else [node for node, _ in drawings(self.graph)]
+        """The operations in whose place kernels make random numbers, in order."""
         self.differentiable = self.results.differentiable()
         """Where the plan gives what gradients may come to."""
         changed = {value.storage for node in self.graph.nodes for value in node.writes}
@@ -190,6 +194,8 @@ class Recorded:
         outgoing = [gradient for backward in recorded for gradient in backward.gradients]
         graph = extracted(raw, raw.inputs, raw.names, raw.nodes, [*outputs, *outgoing], raw.counted_writes)
         incoming = [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
+        if self.drawing:
+            graph = with_random_numbers_of_kernels(graph)
         graph, copied = channels_last(functionalise(graph, Context(None, ())))
         tangents = iter([graph.inputs[position] for position in incoming])
         leaving = iter(graph.outputs[len(outputs) :])

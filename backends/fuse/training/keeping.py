@@ -20,7 +20,7 @@ from framejit.backends.fuse.training.joint import JointGraph
 SOURCE: Final = "what can't be computed again"
 SINK: Final = "what the backward looks at"
 
-CHEAP: Final = frozenset(("pointwise", "creation", "rearrange", "indexing"))
+CHEAP: Final = frozenset(("pointwise", "creation", "rearrange", "indexing", "random_numbers"))
 """The files of lowerings whose operations cost a kernel which reads the same memory anyway next to nothing: no
 reductions, whose kernels would have to read twice."""
 

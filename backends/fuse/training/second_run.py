@@ -1,8 +1,9 @@
 """A graph that is run again, as ATen, because gradients of gradients were asked for: autograd then sees each operation.
 
-It must give what the first run gave. So a call notes where the random number generators were, and holds the memory of
-the inputs, of those that the graph writes into copies that were made before, where results with gradients are made of
-what they held. The second run writes into copies of these in its turn.
+It must give what the first run gave. So a call notes where the random number generators were, from which keys and
+numbers are drawn once more (`random_numbers/drawn_again.py`), and holds the memory of the inputs, of those that the
+graph writes into copies that were made before, where results with gradients are made of what they held. The second run
+writes into copies of these in its turn.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
@@ -59,6 +61,8 @@ class SecondRun:
     """The positions of inputs that are written."""
     looked_at: frozenset[int]
     """The inputs whose content results with gradients are made of."""
+    draws: int = 0
+    """How many draws of the graph kernels make."""
 
     def __post_init__(self) -> None:
         self._generators = [_generator_of(device) for device in self.devices]
@@ -101,7 +105,22 @@ class SecondRun:
         """The graph's outputs, of the second run's inputs."""
         with restored_thread_state(), _drawing_from(call.random or []):
             restore(self.torch_state)
-            return self.eager(*inputs)
+            outputs, drawn = self.by_aten(inputs)
+        if drawn != self.draws:
+            raise RuntimeError(
+                f"a compiled graph draws random numbers {drawn} times now that it is run again because gradients of "
+                f"gradients were asked for, and drew them {self.draws} times before"
+            )
+        return outputs
+
+    def by_aten(self, inputs: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], int]:
+        """The graph's outputs, of ATen's operations and the random numbers that its kernels make; and how many of its
+        draws there were."""
+        if not self.draws:
+            return self.eager(*inputs), 0
+        with DrawnAgain() as again:
+            outputs = self.eager(*inputs)
+        return outputs, again.draws
 
 
 class _Alias(torch.autograd.Function):

@@ -43,7 +43,8 @@ class TrainingWriter(ValueWriter):
         return [
             self.value(graph.torch_state), self.value(graph.default_dtype), graph.n_inputs, graph.n_roots,
             [*graph.written], self.results(graph.results),
-            [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at)], self.half(graph.forward),
+            [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at), run.draws],
+            self.half(graph.forward),
             [self.segment(each) for each in graph.segments], [*graph.kept], [*graph.computed_again],
         ]
 
@@ -96,11 +97,11 @@ class TrainingReader(ValueReader):
         this process, BadRecord, and whatever data that is none leads to."""
         state, dtype, n_inputs, n_roots, written, results, run, forward, segments, kept, again = data
         trials = chain(learnt, iter(Trial, None))  # of the rest nothing is known
-        devices, changed, looked_at = run
+        devices, changed, looked_at, draws = run
         eager = self._module.forward
         torch_state = self.value(state)
         second_run = SecondRun(
-            eager, torch_state, tuple(map(torch.device, devices)), frozenset(changed), frozenset(looked_at)
+            eager, torch_state, tuple(map(torch.device, devices)), frozenset(changed), frozenset(looked_at), draws
         )
         half = self.half(forward, self._account, next(trials))
         parts = [self.segment(each, trials) for each in segments]

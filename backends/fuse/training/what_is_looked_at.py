@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import torch
+from torch import fx
 
 from framejit.backends.fuse.graph.node import BATCH_NORMS, STATISTICS, TRAINING, Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.random_numbers.drawn_again import in_one_run
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.second_run import SecondRun
 
@@ -16,8 +18,8 @@ OVERWRITES: Final = frozenset(("zero_", "fill_", "copy_"))
 """Operations that write into all of a tensor without looking at it."""
 
 
-def second_run_of(recorded: Recorded, eager: Callable[..., tuple[Any, ...]], torch_state: tuple[Any, ...]) -> SecondRun:
-    """How a recorded graph is run again. `eager`: its operations. `torch_state`: torch's, when it is run."""
+def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any, ...]) -> SecondRun:
+    """How a recorded graph is run again. `gm`: what was recorded. `torch_state`: torch's, when it is run."""
     nodes = [node for node in recorded.graph.nodes if not node.origin.is_backward]
     ordered = [node for node in nodes if node.ordered]
     devices = {value.device for node in ordered for value in (*node.results, *node.writes)}
@@ -30,7 +32,9 @@ def second_run_of(recorded: Recorded, eager: Callable[..., tuple[Any, ...]], tor
         for place, storage in enumerate([known(fake).storage for fake in recorded.inputs])
         if storage in lead_to_results and not (place in written and _is_overwritten(storage, nodes))
     )
-    return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at)
+    eager = (in_one_run(gm) if recorded.drawing else gm).forward
+    draws = len(recorded.drawing)
+    return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws)
 
 
 def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:

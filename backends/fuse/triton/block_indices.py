@@ -9,6 +9,7 @@ from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.sizes.symbolic_size import surely_equal
 from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.tiles.multiples import is_multiple
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 
@@ -103,7 +104,8 @@ class Indices:
         strides = {atom: coefficient for atom, coefficient in index.terms.items() if isinstance(atom, Var)}
         parts: list[str] = []
         for axis in self.tile.axes:
-            parts += [_times(piece, stride) for piece, stride in self._pieces(axis, strides)]
+            for first, last in _runs(axis, strides):
+                parts.append(_times(self._piece(axis, first, last), strides[axis.vars[last]]))
         for atom, coefficient in index.terms.items():
             if isinstance(atom, Var):
                 continue
@@ -117,28 +119,53 @@ class Indices:
             parts.append(str(index.const))
         return " + ".join(parts)
 
-    def _pieces(self, axis: Axis, strides: dict[Var, int]) -> Iterable[tuple[str, int]]:
-        """What the loops of an axis add to an index: runs of loops that step on evenly are taken as one."""
-        loops = axis.vars
-        below = [math.prod(var.size for var in loops[position + 1 :]) for position in range(len(loops))]
-        position = 0
-        while position < len(loops):
-            stride = strides.get(loops[position], 0)
-            last = position
-            moves = not surely_equal(stride, 0)
-            while (
-                moves
-                and last + 1 < len(loops)
-                and surely_equal(strides.get(loops[last], 0), strides.get(loops[last + 1], 0) * loops[last + 1].size)
-            ):
-                last += 1
-            if moves:
-                name = self._names[axis]
-                piece = name if surely_equal(below[last], 1) else f"{name} // {below[last]}"
-                if position > 0:
-                    piece += f" % {math.prod(var.size for var in loops[position : last + 1])}"
-                yield piece, strides[loops[last]]
-            position = last + 1
+    def counts(self, index: Index, number: int) -> bool:
+        """Whether so many neighbours along the last dimension of blocks, from a multiple of that number on, have an
+        index that counts on from one to the next, from a multiple, too."""
+        dims = self.tile.dims
+        if not dims or dims[-1].block % number or not is_multiple(number, index.const):
+            return False
+        if not all(isinstance(atom, Var) for atom in index.terms):
+            return False
+        strides = {atom: coefficient for atom, coefficient in index.terms.items() if isinstance(atom, Var)}
+        counting = False
+        for axis in self.tile.axes:
+            for first, last in _runs(axis, strides):
+                run = axis.vars[first : last + 1]
+                if axis is dims[-1] and last == len(axis.vars) - 1 and surely_equal(strides[run[-1]], 1):
+                    counting = first == 0 or is_multiple(number, math.prod(var.size for var in run))
+                elif not is_multiple(number, strides[run[-1]]):
+                    return False
+        return counting
+
+    def _piece(self, axis: Axis, first: int, last: int) -> str:
+        """What some loops of an axis have come to, counted as one."""
+        name = self._names[axis]
+        below = math.prod(var.size for var in axis.vars[last + 1 :])
+        piece = name if surely_equal(below, 1) else f"{name} // {below}"
+        if first > 0:
+            piece += f" % {math.prod(var.size for var in axis.vars[first : last + 1])}"
+        return piece
+
+
+def _runs(axis: Axis, strides: dict[Var, int]) -> Iterator[tuple[int, int]]:
+    """The loops of an axis that add to an index, by their positions: runs of those that step on evenly are taken as
+    one, from the first to the last."""
+    loops = axis.vars
+    position = 0
+    while position < len(loops):
+        stride = strides.get(loops[position], 0)
+        last = position
+        moves = not surely_equal(stride, 0)
+        while (
+            moves
+            and last + 1 < len(loops)
+            and surely_equal(strides.get(loops[last], 0), strides.get(loops[last + 1], 0) * loops[last + 1].size)
+        ):
+            last += 1
+        if moves:
+            yield position, last
+        position = last + 1
 
 
 def _times(piece: str, factor: int) -> str:

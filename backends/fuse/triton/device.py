@@ -211,3 +211,37 @@ def quick_one_plus_erf(a):
     slope = 3.252304326196215 + square * (0.30494720814632537 + square * (
         -0.006327629974506426 + square * (-8.893915296350087e-05 + square * 1.049198896102002e-05)))
     return 2.0 * quick_reciprocal(1.0 + tl.exp2(-a * slope))
+
+
+@triton.jit
+def philox_word(key, draw, place):
+    """Word `place` of a draw, as int64; see `random_numbers/operations.py`."""
+    first, second, third, fourth = _four_words(key, draw, place >> 2)
+    number = place & 3
+    return tl.where(number < 2, tl.where(number == 0, first, second), tl.where(number == 2, third, fourth)).to(tl.int64)
+
+
+@triton.jit
+def philox_words(key, draw, places, evens: tl.constexpr, odds: tl.constexpr):
+    """The words of a draw at places, in a block whose last two dimensions, two elements each, hold four neighbours from
+    a multiple of four on: what one counter gives, which is worked out once. `evens`: at the even place before each, or
+    at it; `odds`: at the odd one."""
+    pairs, _ = tl.split(places)
+    place, _ = tl.split(pairs)
+    first, second, third, fourth = _four_words(key, draw, place >> 2)
+    even, odd = tl.join(first, third), tl.join(second, fourth)
+    if evens:
+        words = tl.join(even, even)
+    elif odds:
+        words = tl.join(odd, odd)
+    else:
+        words = tl.join(even, odd)
+    return words.to(tl.int64)
+
+
+@triton.jit
+def _four_words(key, draw, group):
+    """The four words of a counter."""
+    low, high = group.to(tl.uint32), (group >> 32).to(tl.uint32)
+    zero = low & 0
+    return tl.philox(key, low, high, zero | draw.to(tl.uint32), zero)

@@ -88,6 +88,8 @@ def _of_integers(name: str, operands: Sequence[str], dtype: torch.dtype) -> str:
     a = operands[0]
     if name in ("maximum", "minimum"):
         return f"tl.{name}({', '.join(operands)})"
+    if name == "philox":
+        return f"philox_word({', '.join(operands)})"
     if name == "truncdiv" or name == "floordiv" and not signed:
         return f"{a} // {operands[1]}"
     if name == "mod" and not signed:

@@ -28,6 +28,7 @@ from framejit.backends.fuse.triton.expressions import (
     operation,
 )
 from framejit.backends.fuse.triton.lines import Lines
+from framejit.backends.fuse.triton.random_words import random_words
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 
 Mask = tuple[Expr, ...]
@@ -519,6 +520,8 @@ class Body:
             # such a sum is neither tiny nor huge: nothing is lost by its reciprocal, of which there is one for a whole
             # row
             return self.lines.name(f"{self.value(node.args[0], mask)} * (1.0 / {self.value(node.args[1], mask)})")
+        if node.op == "philox" and (words := random_words(self, key)) is not None:
+            return words
         operands = [
             number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask)
             for operand in node.args

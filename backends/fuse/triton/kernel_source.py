@@ -35,6 +35,7 @@ DEVICE_FUNCTIONS = (
     "last_greatest", "last_least", "log_added",
     "integer_floordiv", "integer_mod", "float_mod", "float_floordiv", "shift_left", "shift_right",
     "logical_shift_right", "sign_of", "float_sign",
+    "philox_word", "philox_words",
     "exact_sigmoid", "quick_sigmoid", "quick_one_plus_tanh", "quick_one_plus_erf",
 )
 """Functions of device.py that the body of a kernel may name."""

@@ -45,6 +45,8 @@ def supports(op: str, dtype: torch.dtype) -> bool:
         return op.removeprefix("scan_") in SCANS and dtype in (FLOATS if op == "scan_logsumexp" else FLOATS | INTEGERS)
     if op not in OPERATIONS or dtype in STORED:
         return False
+    if op == "philox":
+        return dtype == torch.int64
     if dtype == torch.bool:
         return op in OF_BOOLS | ANYTHING
     if dtype in INTEGERS:

@@ -255,8 +255,8 @@ static PyObject *selector_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         PyErr_SetString(PyExc_TypeError, "a selector takes two callables, and the keywords 'pure' and 'cuda'");
         return NULL;
     }
-    if (samples < 1 || samples > MAX_SAMPLES || !(margin > 0)) {
-        PyErr_Format(PyExc_ValueError, "a selector takes 1 to %d samples and a positive margin", MAX_SAMPLES);
+    if (samples < 0 || samples > MAX_SAMPLES || !(margin > 0)) {
+        PyErr_Format(PyExc_ValueError, "a selector takes up to %d samples and a positive margin", MAX_SAMPLES);
         return NULL;
     }
     Selector *selector = (Selector *)type->tp_alloc(type, 0);
@@ -270,6 +270,11 @@ static PyObject *selector_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     selector->cuda = cuda;
     selector->margin = margin;
     selector->best[COMPILED] = selector->best[EAGER] = -1;
+    if (samples == 0) {                                /* there is nothing to choose, nor to tell */
+        Py_CLEAR(selector->on_decision);
+        decide(selector, COMPILED);
+        return (PyObject *)selector;
+    }
     selector->n_samples = 2 * samples;
     if ((selector->samples = PyMem_Calloc(selector->n_samples, sizeof(Sample))) == NULL) {
         Py_DECREF(selector);
@@ -344,7 +349,7 @@ static PyMemberDef selector_members[] = {
 static PyTypeObject Selector_Type = {
     TYPE_OF(Selector),
     .tp_doc = "Selector(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None): calls whichever of "
-              "the two is quicker.",
+              "the two is quicker; without samples the compiled one.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = selector_new,
     COLLECTED(selector),

@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, LoweredGraph
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
@@ -93,7 +94,7 @@ class TritonRun(Interpreter):
         return triton_source(kernel, tile=self.tile(kernel))
 
     def _loops(self, node: ComputeNode) -> None:
-        assert isinstance(node, Kernel) and node.device.type == "cuda", f"a kernel for {node.device}"
+        assert isinstance(node, Kernel) and target_of(node.device).language == "triton", f"a kernel for {node.device}"
         if node.is_empty:
             return
         source = self.source(node)

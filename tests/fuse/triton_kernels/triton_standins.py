@@ -41,12 +41,12 @@ def install() -> None:
 def _patched_once(patch: Callable[..., Any]) -> Callable[..., Any]:
     """The language as the interpreter has it, from the first launch on. The interpreter puts all of it in its place and
     back for each launch, which takes longer than many a kernel."""
-    patched: set[tuple[str, ...]] = set()
+    patched: set[tuple[bool, ...]] = set()
 
     def patch_once(function: Any) -> Any:
-        names = tuple(name for name, value in function.__globals__.items() if value is tl or value is tl.core)
-        if names not in patched:
-            patched.add(names)
+        modules = tuple(value is tl for value in function.__globals__.values() if value is tl or value is tl.core)
+        if modules not in patched:
+            patched.add(modules)
             patch(function)
         return interpreter._LangPatchScope()  # in which nothing is changed
 

@@ -705,6 +705,27 @@ for name, value in ("fake_capturing", 1), ("fake_capturing", 0):
     )
 
 
+def test_keys_of_random_numbers_are_those_of_the_plan(run):
+    run(
+        """
+aten = torch.ops.aten
+key = ("call", aten.randint.low._op, (-(1 << 63), (1 << 63) - 1, [1]), {"dtype": torch.int64, "device": CPU}, 2)
+f = launches(1, 3, [key, empty(1), affine(1, 0, 2.0)], [1, 2])
+seen = set()
+for i in range(20):
+    x = fresh()
+    torch.manual_seed(i)
+    got, after = f(x), torch.rand(3)
+    torch.manual_seed(i)
+    torch.testing.assert_close(got, f.plan(x), rtol=0, atol=0)
+    assert torch.equal(after, torch.rand(3))
+    seen.add(got[1].item())
+assert len(seen) == 20
+assert f.told == [("captured", "")], f.told
+"""
+    )
+
+
 def test_random_numbers_that_a_library_reads_are_copied(run):
     run(
         DRAWS

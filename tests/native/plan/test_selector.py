@@ -286,6 +286,15 @@ def test_many_threads_decide_once():
     assert wrong == [] and told == ["compiled"]
 
 
+def test_without_samples_there_is_no_choice():
+    compiled, eager = ways(LONG, 0)
+    told: list[Any] = []
+    selector = Selector(compiled, eager, pure=False, cuda=False, samples=0, on_decision=told.append)
+    assert selector.state == "compiled" and (selector.compiled_ns, selector.eager_ns) == (None, None)
+    assert [selector(number)[0] for number in range(5)] == ["compiled"] * 5
+    assert eager.calls == 0 and not told
+
+
 # ---- as a callable ----
 def test_a_selector_is_called_by_a_slot_of_replacement_code():
     selector = Selector(lambda *args: args, lambda *args: args, pure=True, cuda=False, samples=1)
@@ -303,7 +312,7 @@ def test_a_selector_is_called_by_a_slot_of_replacement_code():
         ((len, len), {"pure": True}),
         ((len, len), {"cuda": True}),
         ((len, len, True, False), {}),
-        ((len, len), {"pure": True, "cuda": False, "samples": 0}),
+        ((len, len), {"pure": True, "cuda": False, "samples": -1}),
         ((len, len), {"pure": True, "cuda": False, "samples": 10**6}),
         ((len, len), {"pure": True, "cuda": False, "margin": 0.0}),
         ((len, len), {"pure": True, "cuda": False, "margin": float("nan")}),

@@ -20,6 +20,7 @@ from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NotFusable
+from framejit.backends.fuse.random_numbers.drawings import fills_memory
 from framejit.fakes.light_torch import light
 
 
@@ -148,7 +149,10 @@ class _Functionalisation:
         node.detach()
         if functional is torch.ops.aten.copy.default and _lies_like(args[1], args[0]):
             # what was there before has no part in it
-            new = self._made(torch.ops.aten._to_copy.default, (args[1],), {"dtype": target.dtype}, node.origin)
+            if args[1].dtype != target.dtype:
+                new = self._made(torch.ops.aten._to_copy.default, (args[1],), {"dtype": target.dtype}, node.origin)
+            else:
+                new = self._made(torch.ops.aten.clone.default, (args[1],), {}, node.origin)
         else:
             new = self._made(functional, args, kwargs, node.origin)
         if new.dtype != target.dtype:
@@ -181,11 +185,12 @@ class _Functionalisation:
 
 
 def _lies_like(value: Any, other: Value) -> bool:
-    """Whether copying a value, which may be a number, gives what lies in memory as another does, in another dtype."""
+    """Whether copying a value, which may be a number, gives what lies in memory as another does, if perhaps in another
+    dtype."""
     return (
         isinstance(value, Value)
         and (value.shape, value.strides, value.device) == (other.shape, other.strides, other.device)
-        and value.dtype != other.dtype
+        and (value.dtype != other.dtype or fills_memory(value))
     )
 
 

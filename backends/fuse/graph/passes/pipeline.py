@@ -24,6 +24,7 @@ from framejit.backends.fuse.graph.passes.made_numbers import numbers
 from framejit.backends.fuse.graph.passes.odd_products import odd_products
 from framejit.backends.fuse.graph.passes.pack_weights import pack_weights
 from framejit.backends.fuse.graph.passes.pass_context import Context
+from framejit.backends.fuse.graph.passes.philox import philox
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NotFusable, PassFailed
@@ -48,6 +49,7 @@ PASSES: Final = (
     Pass("decompose", decompose),
     Pass("numbers", numbers, needed="tensors that are made of numbers would be the same object at each call"),
     Pass("dropout", dropout),
+    Pass("philox", philox, needed="the same seed would lead to other random numbers where gradients are wanted"),
     Pass("fold_norms", fold_norms),
     Pass("freeze", freeze),
     Pass("pack_weights", pack_weights),
