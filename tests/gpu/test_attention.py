@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,10 +29,8 @@ def fresh() -> Iterator[None]:
 @pytest.fixture
 def never_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans run, whatever is quicker."""
-    make = backend._selector
-    monkeypatch.setattr(
-        backend, "_selector", lambda run, gm, *rest: make(run, SimpleNamespace(forward=run, meta=gm.meta), *rest)
-    )
+    make = backend.selector
+    monkeypatch.setattr(backend, "selector", lambda run, eager, *rest: make(run, run, *rest))
 
 
 def called(f: Callable[[], Any]) -> set[str]:
