@@ -14,16 +14,10 @@ from kept.processes import PROGRAM, loaded, one_folder
 
 import framejit
 from framejit import events
-from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.fuse.targets.lookup import standing_in
+from tests.making_cpu import MakingCpu
 
 from support import seed
-
-
-class MakingCpu(CpuTarget):
-    """A CPU whose kernels make random numbers, as far as graphs are concerned."""
-
-    makes_random_numbers = True
 
 
 @pytest.fixture(autouse=True)

@@ -17,19 +17,13 @@ from torch.utils.checkpoint import checkpoint
 import framejit
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
 from framejit.backends.fuse.random_numbers.operations import draw_key
-from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.fuse.targets.lookup import standing_in
+from tests.making_cpu import MakingCpu
 
 from support import seed
 from twins import leaf, same
 
 CPU = torch.device("cpu")
-
-
-class MakingCpu(CpuTarget):
-    """A CPU whose kernels make random numbers, as far as graphs are concerned."""
-
-    makes_random_numbers = True
 
 
 @pytest.fixture(autouse=True)

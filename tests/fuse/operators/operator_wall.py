@@ -38,6 +38,8 @@ FUSED, EXTERN, REFUSED, WRONG = "fused", "extern", "refused", "wrong"
 RAISES: Final = "raises an exception, as eager does"
 HELPERS: Final = frozenset(("_increment_version", "count_exactly", "detach"))
 """Calls in a plan that compute nothing."""
+SEED: Final = 7
+"""Of the random numbers of a case."""
 ULPS: Final = 4
 """Where results differ by more than the tolerance, a compiled one may be off the exact one by this many times eager's
 error."""
@@ -194,7 +196,7 @@ def copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def attempt(function: Callable[..., Any], args: Sequence[torch.Tensor]) -> tuple[Any, Exception | None]:
     """What a function returns, or raises, with the random numbers of a fixed seed."""
-    torch.default_generator.manual_seed(7)
+    torch.default_generator.manual_seed(SEED)
     try:
         with torch.no_grad():
             return function(*args), None

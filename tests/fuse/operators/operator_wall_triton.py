@@ -33,7 +33,9 @@ if __name__ == "__main__":
 from framejit.backends.fuse.graph.known import KnownValues
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.not_fusable import NotFusable
+from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
 from framejit.backends.fuse.schedule.make_kernels import schedule
+from framejit.backends.fuse.targets.lookup import standing_in
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.config import config
 from framejit.fakes.light_torch import light
@@ -44,6 +46,7 @@ from tests.fuse.operators.operator_wall import (
     HELPERS,
     RAISES,
     REFUSED,
+    SEED,
     Differs,
     Report,
     attempt,
@@ -54,6 +57,7 @@ from tests.fuse.operators.operator_wall import (
 )
 from tests.fuse.stages import lower
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile, in_many_blocks, laid_out, moved
+from tests.making_cpu import MakingCpu
 
 
 @dataclass
@@ -119,7 +123,7 @@ class TritonReport(Report):
 def check_operators(names: Sequence[str]) -> TritonReport:
     """Compare all cases of operators. Their names go to standard error: the last one is to blame for a crash."""
     report = TritonReport()
-    with config.patch(debug=True):
+    with config.patch(debug=True), standing_in("cpu", MakingCpu):
         for name in names:
             print(name, file=sys.stderr, flush=True)
             check_operator(name, report)
@@ -138,6 +142,9 @@ def check_case(case: Case, report: TritonReport) -> tuple[str, str]:
     """Lower a case, run what it was lowered to, and compare. What became of it, and why if it was refused."""
     theirs = copies(case.tensors)
     expected, error = attempt(case.function, theirs)
+    if has_drawn():  # kernels draw other numbers
+        theirs = copies(case.tensors)
+        expected, error = attempt(drawing_as_kernels(case.function), theirs)
     try:
         lowered = lowered_for_gpu(case, 1 if expected is None else len(expected))
     except NotFusable as e:
@@ -164,6 +171,12 @@ def check_case(case: Case, report: TritonReport) -> tuple[str, str]:
         except Differs:
             compare(case, result, as_on_gpu(case, expected), ours, theirs)
     return verdict, ""
+
+
+def has_drawn() -> bool:
+    """Whether what was attempted last has drawn random numbers."""
+    seeded = torch.Generator().manual_seed(SEED).get_state()
+    return not torch.equal(torch.default_generator.get_state(), seeded)
 
 
 def _is_another_dtype(case: Case) -> bool:

@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
-from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.lookup import standing_in
 from framejit.backends.fuse.triton.kernel_source import TritonSource
@@ -33,6 +32,7 @@ from tests.fuse.symbolic_cases import CASES, SymbolicCase
 from tests.fuse.symbolic_graphs import SymbolicProgram, SymbolicVariant
 from tests.fuse.triton_kernels import triton_standins
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile
+from tests.making_cpu import MakingCpu
 
 LIMITS = replace(WITHOUT_A_GPU, longest_row=256, longest_block=256, multiprocessors=4)
 """So small that the interpreter gets to what lies beyond them."""
@@ -44,12 +44,6 @@ class FewParts(CudaTarget):
 
     long_row = 2000
     row_parts = 16
-
-
-class MakingCpu(CpuTarget):
-    """A CPU on which eager draws what kernels of a GPU make."""
-
-    makes_random_numbers = True
 
 
 class SymbolicRun(TritonRun):
