@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.config import config
 
 if TYPE_CHECKING:
     import torch
@@ -51,4 +53,6 @@ def framejit(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **_: 
     """`torch.compile(backend="framejit")`: Dynamo captures, our default backend compiles."""
     from framejit.backends.registry import resolve  # which imports this file
 
+    if config.same_random_numbers:
+        gm.meta[SAME_RANDOM_NUMBERS] = True
     return resolve(None)[0](gm, example_inputs)

@@ -43,7 +43,7 @@ class Options:
     activation_memory: float = 1.0
     mode: str = "default"
     background: bool = False
-    same_random_numbers: bool = False
+    same_random_numbers: bool = True
 
     @property
     def draws_as_eager(self) -> bool:
@@ -136,7 +136,7 @@ def make_options(name: str = "", file: str | None = None, line: int | None = Non
         )
     if activation_memory < 1 and function is not fuse:
         warn(f"activation_memory: the backend {backend_name!r} knows no such option, so that it changes nothing", place)
-    if same_random_numbers and function is not fuse:
+    if "same_random_numbers" in backends_options and function is not fuse:
         warn(
             f"same_random_numbers: the backend {backend_name!r} knows no such option, so that it changes nothing", place
         )
@@ -169,8 +169,8 @@ def _activation_memory(options: dict[str, Any]) -> float:
 
 
 def _same_random_numbers(options: dict[str, Any]) -> bool:
-    """What is said of random numbers; False if nothing."""
-    same = options.get("same_random_numbers", False)
+    """What is said of random numbers; the setting if nothing."""
+    same = options.get("same_random_numbers", config.same_random_numbers)
     if not isinstance(same, bool):
         raise InvalidOption(f"same_random_numbers must be True or False, not {same!r}")
     return same

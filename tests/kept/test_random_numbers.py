@@ -22,7 +22,8 @@ from support import seed
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[None]:
-    with standing_in("cpu", MakingCpu), one_folder(tmp_path / "cache"):
+    own = framejit.config.patch(same_random_numbers=False)
+    with standing_in("cpu", MakingCpu), own, one_folder(tmp_path / "cache"):
         yield
 
 

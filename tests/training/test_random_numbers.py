@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def making() -> Iterator[None]:
-    with standing_in("cpu", MakingCpu):
+    with standing_in("cpu", MakingCpu), framejit.config.patch(same_random_numbers=False):
         yield
 
 
@@ -338,6 +338,16 @@ def test_a_layer_of_a_transformer() -> None:
     assert torch.bool not in {tensor.dtype for tensor in out.grad_fn.saved_tensors}
     (report, *_) = framejit.inspect(compiled).graphs
     assert not report.reason
+
+
+def test_by_default_numbers_are_eagers() -> None:
+    with framejit.config.patch(same_random_numbers=True):
+        x = torch.randn(40, 9, requires_grad=True)
+        for fn in (optimized(dropped), torch.compile(dropped, backend="framejit")):
+            got, expected = seeded(3, fn, x), seeded(3, dropped, x)
+            torch.testing.assert_close(got, expected)
+        kernels = optimized(dropped, options={"same_random_numbers": False})
+        assert not torch.equal(seeded(3, kernels, x), expected)
 
 
 def test_same_random_numbers_are_eagers() -> None:
