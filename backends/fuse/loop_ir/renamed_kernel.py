@@ -20,10 +20,13 @@ class RenamedKernel(Kernel):
         self.names = {own: buffer.name for own, buffer in buffers.items()}
         """By the other's names of buffers this one's."""
         steady = None if like.steady is None else frozenset(self.names[each] for each in like.steady)
+        members = tuple(
+            RenamedKernel(member, {own: buffers[own] for own in member.buffers}, member.name)
+            for member in like.members
+        )
         super().__init__(
             like.parallel, like.reduction, [], like.device, like.origins, name,
-            {buffer.name: buffer for buffer in buffers.values()},
-            tuple(RenamedKernel(member, buffers, member.name) for member in like.members), steady,
+            {buffer.name: buffer for buffer in buffers.values()}, members, steady,
         )
         self._stores: list[Store] | None = None
 

@@ -428,6 +428,7 @@ def test_kernels_that_differ_in_names_only_are_written_once(monkeypatch: pytest.
     for number_of_texts, other in enumerate(others, 2):
         assert compile_cpu_kernel(other, writing=writing).text == kernel_text(other)[0]
         assert len(texts) == number_of_texts
+    other_one = make(("d", "e", "f"))
     # as layers alike have them: the second time its remarks are those of the first with other names
     for names in (("a", "b", "c"), ("d", "e", "f"), ("add", "sub", "float32")):
         buffers = make(names).buffers
@@ -438,6 +439,14 @@ def test_kernels_that_differ_in_names_only_are_written_once(monkeypatch: pytest.
         assert found.buffers == names and (again.reads, again.writes) == (plain.reads, plain.writes)
         assert again.places == [(store.buffer, store.index) for store in again.stores]
     assert len(texts) == number_of_texts
+    together = replace(
+        first, stores=[*first.stores, *other_one.stores], buffers=first.buffers | other_one.buffers,
+        members=(first, other_one),
+    )
+    names = {name: make((f"{name}_", "b_", "c_")).buffers[f"{name}_"] for name in together.buffers}
+    again = RenamedKernel(together, names, "again")
+    assert [[*member.buffers] for member in again.members] == [["x_", "y_", "out_"], ["d_", "e_", "f_"]]
+    assert again.plain().stores == again.stores == [store for member in again.members for store in member.stores]
     odd = make(("add", "y", "out"))
     for name in ("a", "b"):
         buffers = make((name, "c", "d")).buffers
