@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
-from framejit import _native
+from framejit import _native, short_lived
 from framejit._native import Dispatcher, EntryCache
 from framejit.background.imports_ahead import are_imported
 from framejit.config import config
@@ -62,6 +62,7 @@ def drop_entries() -> None:
     for dispatcher in live_dispatchers():
         dispatcher.clear()
     _native.reset_all_codes()
+    short_lived.forget()
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:

@@ -38,6 +38,7 @@ from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find
 from framejit.kept.store import drop, records, tell_unused
 from framejit.kept.surroundings import key_of_frame
+from framejit.short_lived import count_entry, never_last
 
 _given_up: weakref.WeakSet[Any] = weakref.WeakSet()
 """Owners of entries for which none is looked for any more, as none was found once, or one did not serve: what their
@@ -119,6 +120,9 @@ def kept_entry(
             else:
                 owner.add_entry(entry.entry)
                 entry.tell(perf_counter() - started)
+                count_entry(owner)
+                if never_last(owner):
+                    _given_up.add(owner)
                 if entry.fits:
                     return entry.entry, key
     _given_up.add(owner)

@@ -84,7 +84,10 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: st
     except LimitReached as e:
         if options.fullgraph:
             raise RecompileLimit(f"{fn.__qualname__}: {e}") from None
-        _report(fn.__code__, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
+        if e.is_final:
+            _skip(owner, fn, str(e), "eager", "FJ210")
+        else:
+            _report(fn.__code__, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
         return None
     except NotYet as e:
         _postpone(owner, fn, e)

@@ -10,18 +10,29 @@ from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
 from framejit.events import emit
 from framejit.guards.diff import Miss, explain_miss
+from framejit.short_lived import count_entry, never_last
 
 Missed = list[tuple[native.Entry, Miss | None]]
 """Each entry of a function with the guard it missed."""
 
 
 class LimitReached(Exception):
-    """A function has as many entries as config.recompile_limit allows."""
+    """A function has as many entries as config.recompile_limit allows. `is_final`: its entries never last, and no call
+    of it is worth another look."""
+
+    def __init__(self, reason: str, is_final: bool = False) -> None:
+        super().__init__(reason)
+        self.is_final = is_final
 
 
 def explain_recompile(compilation: FrameCompilation) -> Missed:
     """Say why no entry fits; LimitReached when there may be no further one."""
     entries = compilation.owner.entries
+    made = count_entry(compilation.owner)
+    if never_last(compilation.owner):
+        raise LimitReached(
+            f"it was compiled {made - 1} times, for objects that had ended by the next call", is_final=True
+        )
     if not entries:
         return []
     missed = [

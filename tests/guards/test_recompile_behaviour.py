@@ -1,4 +1,7 @@
 """Recompiles: entries are kept side by side, the message says which guard failed, the limit stops runaway captures."""
+import gc
+
+import pytest
 import torch
 
 import framejit
@@ -80,3 +83,51 @@ def test_reset_forgets_everything():
     framejit.reset()
     p.call(X, captures=True)
     p.call(X, captures=False)
+
+
+def made_inside(x, i):
+    class Scale:
+        factor = 2
+
+    return x * Scale.factor
+
+
+def error_made_inside(x, i):
+    class Odd(Exception):
+        pass
+
+    try:
+        raise Odd("odd")
+    except Odd as e:
+        return x + len(str(e))
+
+
+def given(x, i):
+    return x * type("Scale", (), {"factor": i}).factor
+
+
+@pytest.mark.parametrize("program", [made_inside, error_made_inside, given])
+def test_what_is_compiled_for_objects_of_one_call_is_compiled_so_many_times(program):
+    with framejit.config.patch(recompile_limit=3), recorded() as log:
+        compiled = framejit.optimize(program, backend="eager")
+        for i in range(30):
+            assert torch.equal(compiled(X, i), program(X, i))
+            gc.collect()  # classes are in cycles
+        assert 3 <= len(of_kind(log, "capture_started")) <= 15
+        assert "objects that had ended" in of_kind(log, "frame_done")[-1].reason
+
+
+def test_entries_that_serve_may_end():
+    """A sweep that makes a class for each of its runs."""
+    def f(x, settings):
+        return x * settings.factor
+
+    with framejit.config.patch(recompile_limit=2), recorded() as log:
+        compiled = framejit.optimize(f, backend="eager")
+        for factor in range(20):
+            settings = type("Settings", (), {"factor": factor})
+            for _ in range(5):
+                assert torch.equal(compiled(X, settings), X * factor)
+            del settings
+            gc.collect()
+        assert len(of_kind(log, "capture_started")) == 20
