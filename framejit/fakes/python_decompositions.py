@@ -12,7 +12,7 @@ from torch._dispatch.python import enable_python_dispatcher
 
 _COMPOSITE: Final = DispatchKey.CompositeImplicitAutograd
 _PRODUCT: Final = torch.ops.aten.matmul.default
-_DECOMPOSED: Final = _PRODUCT.py_kernels[_COMPOSITE]
+_DECOMPOSED: Final = _PRODUCT.py_kernels.get(_COMPOSITE)
 
 
 @contextmanager
@@ -20,6 +20,9 @@ def python_decompositions() -> Iterator[None]:
     """Operations are decomposed in Python, as eager decomposes them in C++. Torch's decomposition of matrix products
     gives views of what they are made in, which eager's are not."""
     with enable_python_dispatcher():
+        if _DECOMPOSED is None:  # a release of torch that has none
+            yield
+            return
         _decompose_products_by(_product)
         try:
             yield
@@ -33,6 +36,7 @@ def _decompose_products_by(function: Any) -> None:
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    assert _DECOMPOSED is not None
     product: torch.Tensor = _DECOMPOSED(a, b)
     if not product._is_view() or product._base is None:
         return product

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from framejit.backends.fuse.loop_ir.nodes import Layout
+from framejit.backends.fuse.triton.expressions import number
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
 
@@ -57,7 +58,7 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     )
     for name, text in (("queries", queries), ("keys", keys_in), ("values", values)):
         lines.add(f"{name} = {text}")
-    lines.add(f"scores = tl.dot(keys, queries) * {attention.scale!r}")
+    lines.add(f"scores = tl.dot(keys, queries) * {number(attention.scale)}")
     if attention.mask is not None:
         differs = attention.mask.strides[1] != 0  # from head to head
         head = "head[None, :]" if differs else ""
