@@ -340,6 +340,35 @@ def test_a_layer_of_a_transformer() -> None:
     assert not report.reason
 
 
+def test_layers_alike_have_numbers_of_their_own() -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + F.dropout(self.inner(x), 0.5)
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(9))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model, x = Deep(), torch.randn(8, 16)
+    compiled = optimized(model)
+    with torch.no_grad():
+        for number in (1, 2):
+            got = seeded(number, compiled, x)
+            with as_kernels(number):
+                expected = model(x)
+            torch.testing.assert_close(got, expected)
+
+
 def test_by_default_numbers_are_eagers() -> None:
     with framejit.config.patch(same_random_numbers=True):
         x = torch.randn(40, 9, requires_grad=True)
