@@ -44,7 +44,9 @@ static int same_slots(const PlanStep *a, const PlanStep *b)
     case STEP_CUDA:
         return same_pointers(&a->cuda, &b->cuda);
     case STEP_GRAPH:
-        return 0;                         /* it is of one size */
+    case STEP_PLACE:
+    case STEP_READY:
+        return 0;                         /* launch graphs are of one size */
     case STEP_CALL:
         return same_call(&a->call, &b->call);
     case STEP_EXPECT:

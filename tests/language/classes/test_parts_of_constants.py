@@ -3,6 +3,7 @@ generic aliases, defaults of named tuples."""
 import collections
 import copy
 import enum
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ T = typing.TypeVar("T")
 P = typing.ParamSpec("P")
 OF_T = list[T]
 CALLED = Callable[[int], str]
+COMPUTED = int(sys.version_info >= (3, 14))
+"""Breaks where annotations of a function that was made here are asked for: from 3.14 on they are computed then."""
 
 
 class Box:
@@ -110,7 +113,7 @@ def test_type_variables_in_aliases():
             found["b"].__args__[0] is T, found["b"] == OF_T, found, T in OF_T.__args__,
         )
 
-    check(fn, X)
+    check(fn, X, breaks=COMPUTED)
 
 
 def test_callables_in_annotations():
@@ -120,7 +123,7 @@ def test_callables_in_annotations():
 
         return inner(x), inner.__annotations__, CALLED.__args__, CALLED, Callable[[int, list[str]], torch.Tensor]
 
-    check(fn, X)
+    check(fn, X, breaks=COMPUTED)
 
 
 @pytest.mark.parametrize("ill", [lambda: Callable[int, str], lambda: Callable[[int]]])
