@@ -7,27 +7,46 @@ the large ones apart.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Final
 
 _lock = threading.Lock()
 _own = threading.local()
 _resting = 0
 """Threads that have it rest."""
 _was_enabled = False
+_GENERATIONS: Final = sys.version_info < (3, 14)
+"""Whether a collection that is due may be one of all that the program has loaded; later ones go by increments."""
+FIRST: Final = 8
+"""After so many rests of a process the objects of each are no more taken for old ones: what lives shortly among them is
+collected with old objects only."""
+_rests = 0
+"""How many there were of these."""
 
 
 def _change(by: int) -> None:
     """Threads rest it together: the first one stops it, the last one lets it go on if it was running."""
-    global _resting, _was_enabled
+    global _resting, _was_enabled, _rests
     with _lock:
         if _resting == 0:
             _was_enabled = gc.isenabled()
             gc.disable()
         _resting += by
         if _resting == 0 and _was_enabled:
+            if _GENERATIONS and _rests < FIRST and not gc.get_freeze_count():
+                _rests += 1
+                _take_for_old()
             gc.enable()
+
+
+def _take_for_old() -> None:
+    """Take all objects for old ones, without looking at any. After the imports of a first capture a collection of all
+    would be due, which takes as long as they do."""
+    gc.freeze()
+    gc.unfreeze()
 
 
 def rests_for_others() -> bool:

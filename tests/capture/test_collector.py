@@ -1,5 +1,7 @@
-"""Capturing leaves the garbage collector as it was."""
+"""Capturing leaves the garbage collector as it was, but that what a process has by its first captures is old to it."""
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -31,3 +33,38 @@ def test_it_goes_on_after_a_failing_backend():
     with pytest.warns():
         framejit.optimize(lambda x: x + 1, backend=backend)(torch.ones(2))
     assert gc.isenabled()
+
+
+FRESH = """
+import gc, sys
+import framejit, torch
+from framejit.environment.collector import FIRST, resting
+
+frozen = sys.argv[1] == "frozen"
+if frozen:
+    gc.freeze()
+before = gc.get_freeze_count()
+young = [[] for _ in range(100)]
+with resting():
+    pass
+old = {id(each) for each in gc.get_objects(generation=2)}
+print(all(id(each) in old for each in young), gc.get_freeze_count() == before, gc.isenabled())
+for _ in range(FIRST):
+    with resting():
+        pass
+with resting():
+    made = [[] for _ in range(100)]
+old = {id(each) for each in gc.get_objects(generation=2)}
+print(any(id(each) in old for each in made))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="collections go by increments")
+@pytest.mark.parametrize("how", ["plain", "frozen"])
+def test_what_the_first_captures_leave_is_taken_for_old(tmp_path, how):
+    program = tmp_path / "first.py"
+    program.write_text(FRESH)
+    done = subprocess.run([sys.executable, program, how], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{how == 'plain'} True True", "False"]
