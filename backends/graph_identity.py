@@ -13,6 +13,8 @@ FIRST_VERSION: Final = "framejit_version"
 """In the `meta` of a placeholder: the version that its fake had before the graph wrote into it."""
 COUNTED_WRITES: Final = "framejit_writes"
 """In the `meta` of a placeholder: how many writes into it autograd counts."""
+VERSIONS: Final = "framejit_versions"
+"""In the `meta` of a node that asks for gradients: the versions that the fakes of nodes before it had by then."""
 ACTIVATION_MEMORY: Final = "framejit_activation_memory"
 """In the `meta` of a graph module: the share, from 0 to 1, of what would be kept for the backward that may be kept;
 absent for all of it."""

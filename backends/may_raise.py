@@ -32,6 +32,8 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     name, args = operation_name(target), (*args,)
     if name is None:
         return True
+    if target is torch.autograd.grad:
+        return False
     tensors = [*tensors_in((*args, *kwargs.values()))]
     if name in QUIET or name in RANDOM or name in OF_KERNELS:
         # by singular values
@@ -115,6 +117,8 @@ def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]
     name, args = operation_name(target), (*args,)
     if name is None:
         return True
+    if target is torch.autograd.grad:
+        return False
     if name == "scaled_dot_product_attention":
         return bool(args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0))
     if "dropout" in name:

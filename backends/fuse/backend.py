@@ -24,11 +24,11 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
+from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.layers.expansion import Uneven
 from framejit.backends.fuse.layers.shortened import Shortened, shortened
-from framejit.backends.fuse.loops import GraphInParts, has_loops, why_whole
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
@@ -78,7 +78,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     of_data = with_data_sizes(gm.graph.nodes)
     if of_data is not None:
         return _left_to_aten(gm, f"data decides the sizes of {of_data.name}")
-    if has_loops(gm):
+    if is_in_parts(gm):
         whole = why_whole(gm)
         return _left_to_aten(gm, whole) if whole else GraphInParts(gm, fuse_graph)
     if has_symbols(gm):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import FIRST_VERSION, Layer, note_layers
+from framejit.backends.graph_identity import FIRST_VERSION, VERSIONS, Layer, note_layers
 from framejit.backends.late_python import graph_module
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.data_sizes import check_question
@@ -80,6 +80,8 @@ class GraphBuilder:
         # for a result the nodes that assert that it has no inf or nan, last one first
         self.finite_checks: dict[fx.Node, tuple[fx.Node, ...]] = {}
         self.copies: list[Copy] = []
+        self.leaves: list[TensorValue] = []
+        """The tensors made here that captured code wants gradients for."""
         self.layers: list[Layer] = []
         """The nodes of modules that were stamped out, and of those that they were stamped out like."""
 
@@ -228,9 +230,22 @@ class GraphBuilder:
         for copy in self.copies:
             copy.note_written(storages)
 
-    def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
+    def add(
+        self, target: Any, args: tuple[Any, ...], result: Any, kwargs: dict[str, Any] | None = None
+    ) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
-        return self._added(self.graph.call_function(target, args), result, {})
+        return self._added(self.graph.call_function(target, args, kwargs), result, {})
+
+    def add_gradients(self, args: tuple[Any, ...], options: dict[str, Any], result: tuple[Any, ...]) -> Value:
+        """Add a node for a call of `torch.autograd.grad`, whose result on fakes is known."""
+        made = self.add(torch.autograd.grad, args, result, options)
+        node = next(node for node in reversed(self.graph.nodes) if node.target is torch.autograd.grad)
+        node.meta[VERSIONS] = {
+            known: fake._version
+            for known in self.graph.nodes
+            if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
+        }
+        return made
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()
@@ -302,6 +317,23 @@ class GraphBuilder:
         if node.target is operator.getitem and not isinstance(args[0], torch.Tensor):
             return args[0][args[1]]
         return self.metadata.run(node.target, node.op == "call_method", args, kwargs)
+
+    def make_leaf(self, tensor: TensorValue) -> None:
+        """A node for `tensor.requires_grad_()`, of a tensor that was made here: what knows it so far knows it without
+        gradients."""
+        with self.metadata.faking(), torch.no_grad():
+            before = tensor.fake.detach()
+        try:
+            tensor.fake.requires_grad_()
+        except RuntimeError as e:
+            raise Unsupported(f"Tensor.requires_grad_() raises {str(e).splitlines()[0]}", "FJ104") from None
+        tensor.node.meta["val"] = tensor.node.meta["example_value"] = before
+        node = self.graph.call_method("requires_grad_", (tensor.proxy(),))
+        node.meta["written"] = list[torch.Tensor]()
+        node.meta["val"] = node.meta["example_value"] = tensor.fake
+        self._added(node, None, {})
+        tensor.node = node
+        self.leaves.append(tensor)
 
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
         """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of

@@ -37,6 +37,7 @@ from framejit.values.runtime_numbers import number_index, size_number, step_coun
 from framejit.values.tensors import (
     asserted_truth,
     dispatch_guards,
+    gradients,
     overrides,
     parameters,
     profiler_ranges,

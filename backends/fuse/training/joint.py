@@ -36,7 +36,7 @@ from framejit.backends.fuse.training.buckets import Buckets, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
 from framejit.backends.fuse.training.recorded_results import RecordedResults
-from framejit.backends.fuse.training.recorder import TrainingRecorder, is_without_gradient
+from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
@@ -290,7 +290,8 @@ class _ForwardRun(Run):
             kind = self.masks.kind_of(self.recorder.known(mask)) if isinstance(mask, torch.Tensor) else None
             if kind is not None:
                 args, kwargs = without_mask(kind, args, kwargs)
-        return super().call(node, args, kwargs)
+        with self.recorder.asked() if node.target is torch.autograd.grad else nullcontext():
+            return super().call(node, args, kwargs)
 
     def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
         """Leaves in place of the inputs' fakes: what is behind them is none of the graph's."""
@@ -382,7 +383,7 @@ class _JointRecorder(TrainingRecorder):
             self._numbers.append(number)
             self._origins.append(self.origin)
         decomposition = DECOMPOSITIONS.get(func)
-        if decomposition is None or self._inside or (self.is_backward and is_without_gradient(func, args)):
+        if decomposition is None or self._inside or self.is_missing(func, args):
             return super().carry_out(func, args, kwargs)
         self._inside = True
         try:

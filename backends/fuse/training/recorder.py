@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,14 +22,30 @@ class TrainingRecorder(Recorder):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph, keeps)
         self.is_backward = False
+        self.is_asked = False
+        """Whether what arrives is the backward that the program itself asks for, in its forward."""
+
+    @contextmanager
+    def asked(self) -> Iterator[None]:
+        """The program asks for gradients, for the duration of the block."""
+        self.is_asked = True
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                yield
+        finally:
+            self.is_asked = False
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.is_backward and not kwargs and _has_odd_columns(func, args):
             return self._in_longer_rows(func, args)
-        if self.is_backward and is_without_gradient(func, args):
+        if self.is_missing(func, args):
             nothing = (None,) * len(func._schema.returns)
             return nothing if len(nothing) != 1 else None
         return super().carry_out(func, args, kwargs)
+
+    def is_missing(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether autograd calls an operation where no gradient comes."""
+        return (self.is_backward or self.is_asked) and is_without_gradient(func, args)
 
     def known(self, fake: torch.Tensor) -> Value:
         """The value of a fake that was given or made."""

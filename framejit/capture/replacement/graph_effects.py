@@ -42,7 +42,7 @@ OVERWRITES: Final = frozenset("""
 """Operations whose results depend on their first argument, which they write, only where they leave it alone."""
 LAYOUT_CHANGES: Final = frozenset(
     """
-    t transpose swapaxes swapdims squeeze unsqueeze resize resize_as set detach requires_grad as_strided rename
+    t transpose swapaxes swapdims squeeze unsqueeze resize resize_as set detach as_strided rename
     set_data
 """.split()
 )
@@ -246,6 +246,8 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
         args, kwargs = _fakes(node) if written else ((), {})
         return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name == "requires_grad_":  # of a tensor that was made here
+        return found
     in_place = name == "setitem" or (name.endswith("_") and not name.endswith("__"))
     by_schema = _written_by_schema(name)
     if not (in_place or by_schema or name in _NORMS or "out" in node.kwargs):

@@ -3,7 +3,7 @@ runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ENTER = torch.ops.profiler._record_function_enter_new
 _EXIT = torch.ops.profiler._record_function_exit._RecordFunction
 _PROFILER_RUNS = torch._C._autograd._profiler_enabled
+_MONITOR: Any = getattr(torch.autograd.profiler, "_maybe_cupti_monitor", None)
 
 
 class RangeValue(Value):
@@ -50,4 +51,13 @@ def _exit(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | 
     return NONE if len(args) == 1 and isinstance(args[0], RangeValue) else None
 
 
-HANDLERS.update({_ENTER: _enter, _EXIT: _exit})
+def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """What the first range of a process leaves in caches of Python's and torch's, where nothing can tell when it came
+    there: an annotation, and since torch 2.13 whether there is a monitor to tell of ranges. Captured code reads it
+    there."""
+    Optional["torch.classes.profiler._RecordFunction"]  # noqa: B018, F821, UP045
+    if _MONITOR is not None:
+        _MONITOR()
+
+
+HANDLERS.update({_ENTER: _enter, _EXIT: _exit, torch.autograd.profiler.record_function.__init__: _make})

@@ -141,7 +141,9 @@ class TensorValue(Value):
             return frame.capture.graph.call(getattr, [self, from_python(name)])
         if name == "__class__":
             return from_python(self.cls)
-        if name == "grad" and self._is_leaf(frame) and self.source is not None:
+        if name == "grad" and self._keeps_gradient(frame):
+            if self.source is None:
+                return NONE  # nobody has given it one
             return LazyValue(frame.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
         if name == "grad_fn" and id(self) not in frame.capture.effects.written_tensors:
             known = self.source is None or not self.fake.requires_grad
@@ -201,14 +203,18 @@ class TensorValue(Value):
             frame.capture.guard_no_attribute(self.source, name)
         return True
 
-    def _is_leaf(self, frame: Frame) -> bool:
-        """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
-        line."""
+    def is_leaf(self, frame: Frame) -> bool:
+        """Whether autograd has it as a leaf, where gradients end."""
         # parameters are leaves
         known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)
-        if self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant():
-            return True
-        raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
+        return bool(self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant())
+
+    def _keeps_gradient(self, frame: Frame) -> bool:
+        """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
+        line."""
+        if not self.is_leaf(frame):
+            raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
+        return self.source is not None or self.cls is torch.Tensor and self.copy_of is None
 
     def _attribute_source(self, source: Source, name: str) -> Source:
         """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
@@ -263,8 +269,9 @@ class TensorValue(Value):
         self.attrs[name] = value
 
     def _takes_gradient(self, value: Value) -> bool:
-        """Whether this is an input that surely takes `value` for its gradient; torch has a say in all else."""
-        if self.source is None or self.cls not in (torch.Tensor, torch.nn.Parameter) or value is self:
+        """Whether this surely takes `value` for its gradient; torch has a say in all else."""
+        is_known = self.source is not None or self.fake.is_leaf
+        if not is_known or self.cls not in (torch.Tensor, torch.nn.Parameter) or value is self:
             return False
         if is_none(value):
             return True
@@ -404,9 +411,20 @@ class TensorValue(Value):
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
 
     def _requires_grad(self, frame: Frame, requires_grad: Value = TRUE) -> Value:
-        # A backend may compute the tensor in a way that loses the mark, so setting it is left to Python.
-        if requires_grad.constant() != self.fake.requires_grad:
+        wanted = requires_grad.constant()
+        if wanted == self.fake.requires_grad:
+            return self
+        if (
+            wanted is not True
+            or self.source is not None  # it may be in the hands of others
+            or self.cls is not torch.Tensor
+            or self.made_as is not None
+            or self.copy_of is not None
+            or self.fake.is_inference()
+            or frame.capture.transforms
+        ):
             raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
+        frame.capture.graph.make_leaf(self)
         return self
 
     def truth(self, frame: Frame) -> bool:

@@ -206,7 +206,7 @@ class _Call:
 
             @staticmethod
             def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-                raise AssertionError("fakes have no gradients")
+                raise Unsupported("gradients through an autograd.Function, in captured code", CODE)
 
         if not fakes:
             return []

@@ -1,0 +1,254 @@
+"""Graphs with loops on data in them, or with gradients that captured code asks for, or with tensors that it wants
+gradients for: what comes before these, between two, and behind the last is compiled like graphs of their own, and so is
+what a loop repeats.
+
+Each part is compiled when it first runs, with the tensors that arrive and in the state of torch's that it runs in: a
+loop that is never gone through costs no compilation. Autograd ties the parts together as it does any two graphs, so
+that gradients are its own.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from framejit.backends.autocast_nesting import nesting
+from framejit.backends.data_loop import DataLoop
+from framejit.backends.fuse.account.compiled_graph import PART, CompiledGraph, recall_all
+from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
+from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, VERSIONS, asked_of, identify, identity
+from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.subgraph import subgraph
+from framejit.environment.signal_handlers import SignalsWait
+
+Run = Callable[..., Any]
+Compile = Callable[[fx.GraphModule, list[torch.Tensor]], Run]
+
+
+def is_in_parts(gm: fx.GraphModule) -> bool:
+    """Whether a graph has a loop on data in it, or asks for gradients."""
+    return any(_divides(node) for node in gm.graph.nodes)
+
+
+def why_whole(gm: fx.GraphModule) -> str:
+    """Why such a graph can't be compiled in parts; empty if it can."""
+    loops = any(isinstance(node.target, DataLoop) for node in gm.graph.nodes)
+    for node in gm.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            return "it is compiled in parts, and has an object of its own"
+        if not loops:
+            continue
+        if isinstance(node.target, OpaqueCall) and not isinstance(node.target, DataLoop):
+            return node.target.why
+        if node.meta.get("written"):
+            return "it writes into tensors around a loop on data"
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides or _is_size(node):
+            return "it has a loop on data, and sizes that are left open"
+    return ""
+
+
+class _LazyGraph:
+    """A graph that is compiled when it first runs; `settle` is called with what runs it from then on."""
+
+    def __init__(self, module: fx.GraphModule, compile: Compile, settle: Callable[[Run], None]) -> None:
+        self._module, self._compile, self._settle = module, compile, settle
+        self._run: Run | None = None
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        run = self._run
+        if run is None:
+            with SignalsWait():
+                run = self._run = self._compile(self._module, [*inputs])
+            self._settle(run)
+        return run(*inputs)
+
+    def graphs(self) -> list[CompiledGraph]:
+        """The accounts of what was compiled."""
+        return [] if self._run is None else recall_all(self._run)
+
+
+class GraphInParts:
+    """A compiled graph of this kind: a Python function that calls its parts, one after the other."""
+
+    def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
+        self.eager = gm.forward
+        self._gm, self._compile = gm, compile_graph
+        self._parts: list[_LazyGraph] = []
+        self._namespace: dict[str, Any] = {}
+        self._numbers = {node: f"v{i}" for i, node in enumerate(gm.graph.nodes)}
+        inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
+        lines = [f"def run({self._list(inputs)}):", *(f"    {line}" for line in self._lines())]
+        exec(compile("\n".join(lines), "<a graph in parts>", "exec"), self._namespace)
+        self.run: Run = self._namespace["run"]
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
+        made: tuple[Any, ...] = self.run(*inputs)
+        return made
+
+    def graphs(self) -> list[CompiledGraph]:
+        """The accounts of what was compiled so far."""
+        return [graph for part in self._parts for graph in part.graphs()]
+
+    def _list(self, nodes: Iterable[Any]) -> str:
+        return "".join(f"{self._numbers[node]}, " for node in nodes)
+
+    def _lazy(self, module: fx.GraphModule, settle: Callable[[Run], None]) -> _LazyGraph:
+        number = identity(self._gm)
+        if number is not None:
+            identify(module, number)
+        module.meta |= asked_of(self._gm)
+        module.meta[PART] = f"{self._gm.meta[PART]}_{len(self._parts)}" if PART in self._gm.meta else len(self._parts)
+        self._parts.append(_LazyGraph(module, self._compile, settle))
+        return self._parts[-1]
+
+    def _lines(self) -> Iterator[str]:
+        """The function's statements. A value goes after its last use."""
+        groups = _groups(self._gm.graph)
+        last = {group[0]: group[0] for group in groups if not _is_part(group)}
+        for group in groups:
+            last |= {used: group[0] for used in _taken(group)[0]}
+        for number, group in enumerate(groups):
+            [node, *_] = group
+            if node.op == "output":
+                results: Any = node.args[0]
+                yield f"return ({self._list(results)})"
+                return
+            behind = next((each for each, *_ in groups[number + 1 :] if VERSIONS in each.meta), None)
+            before = next((each for each, *_ in reversed(groups[:number]) if VERSIONS in each.meta), None)
+            yield self._part(
+                group, {} if before is None else before.meta[VERSIONS], {} if behind is None else behind.meta[VERSIONS]
+            ) if _is_part(group) else self._single(node)
+            ended = [used for used, at in last.items() if at is node]
+            yield f"del {self._list(ended)}" if ended else "pass"
+
+    def _part(self, nodes: list[fx.Node], before: dict[fx.Node, int], behind: dict[fx.Node, int]) -> str:
+        """A part. `before` and `behind` have the versions of tensors at its ends, where these are no ends of the
+        graph."""
+        inside = {*nodes}
+        takes, sizes = _taken(nodes)
+        gives = [node for node in nodes if not _is_size(node) and any(user not in inside for user in node.users)]
+        name = f"part_{len(self._parts)}"
+        module = subgraph(takes, [*sizes, *nodes], gives)
+        for node, placeholder in zip(takes, module.graph.nodes):
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.Tensor) and not fake.is_inference():
+                first = before.get(node, node.meta.get(FIRST_VERSION, fake._version))
+                placeholder.meta[FIRST_VERSION] = first
+                placeholder.meta[COUNTED_WRITES] = behind.get(node, fake._version) - first
+        self._namespace[name] = self._lazy(module, partial(self._namespace.__setitem__, name))
+        return f"({self._list(gives)}) = {name}({self._list(takes)})" if gives else f"{name}({self._list(takes)})"
+
+    def _single(self, node: fx.Node) -> str:
+        target: Any = node.target
+        name = f"step_{self._numbers[node]}"
+        if isinstance(target, DataLoop):
+            self._namespace[name] = target.over(self._lazy)
+            return f"{self._numbers[node]} = {name}({self._list(node.args)})"
+        if target is operator.getitem:
+            return f"{self._numbers[node]} = {self._list(node.args[:1])[:-2]}[{node.args[1]}]"
+        if node.op == "call_method":
+            return f"{self._numbers[node]} = {self._list(node.args)[:-2]}.{target}()"
+        self._namespace[name] = target
+        given = [*map(self._text, node.args), *(f"{key}={self._text(value)}" for key, value in node.kwargs.items())]
+        return f"{self._numbers[node]} = {name}({', '.join(given)})"
+
+    def _text(self, argument: Any) -> str:
+        """An argument as Python: nodes by their names, what is no literal by a name of its own."""
+        if isinstance(argument, fx.Node):
+            return self._numbers[argument]
+        if isinstance(argument, (tuple, list)):
+            return f"({''.join(f'{self._text(item)}, ' for item in argument)})"
+        if argument is None or type(argument) in (bool, int, str):
+            return repr(argument)
+        name = f"object_{len(self._namespace)}"
+        self._namespace[name] = argument
+        return name
+
+
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.SymInt)
+
+
+def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
+    """What a group takes from before it: tensors, and sizes, which it computes anew of tensors."""
+    inside, tensors, sizes = {*group}, dict[fx.Node, None](), dict[fx.Node, None]()
+
+    def take(node: fx.Node) -> None:
+        for given in node.all_input_nodes:
+            if given in inside or given in sizes:
+                continue
+            if _is_size(given):
+                take(given)
+                sizes[given] = None
+            else:
+                tensors[given] = None
+
+    for node in group:
+        take(node)
+    return [*tensors], [*sizes]
+
+
+def _divides(node: fx.Node) -> bool:
+    """Whether a node stands between parts."""
+    if node.op == "call_method":
+        return node.target == "requires_grad_"
+    if node.target is torch.autograd.grad:
+        return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
+    return isinstance(node.target, DataLoop)
+
+
+def _is_operation(node: fx.Node) -> bool:
+    """Whether a node can be in a part: an operation on tensors. What changes torch's state has no result on fakes; the
+    results of what divides a graph come in a tuple."""
+    if _divides(node) or node.op == "output" or "val" not in node.meta and "written" not in node.meta:
+        return False
+    return not any(_divides(given) for given in node.all_input_nodes if node.target is operator.getitem)
+
+
+def _changes_state(node: fx.Node) -> bool:
+    return node.op == "call_function" and not _divides(node) and "val" not in node.meta and "written" not in node.meta
+
+
+def _is_part(group: list[fx.Node]) -> bool:
+    return any(map(_is_operation, group))
+
+
+def _groups(graph: fx.Graph) -> list[list[fx.Node]]:
+    """The graph's nodes in groups: parts, and what stands between them. What changes torch's state is in a part where
+    that is as before by the part's end, and between parts elsewhere."""
+    groups, waiting = list[list[fx.Node]](), list[fx.Node]()
+    with restored_thread_state():
+        before = thread_state(), nesting()
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                continue
+            if _is_operation(node) or _changes_state(node):
+                waiting.append(node)
+                if _changes_state(node):
+                    target: Any = node.target
+                    target(*node.args, **node.kwargs)
+                continue
+            now = thread_state(), nesting()
+            groups += _of_run(waiting, now == before)
+            groups.append([node])
+            waiting, before = [], now
+    return groups
+
+
+def _of_run(nodes: list[fx.Node], is_balanced: bool) -> list[list[fx.Node]]:
+    """Groups of nodes that nothing stands between."""
+    if is_balanced and _is_part(nodes):
+        return [nodes]
+    groups: list[list[fx.Node]] = []
+    for node in nodes:
+        if _is_operation(node) and groups and _is_operation(groups[-1][-1]):
+            groups[-1].append(node)
+        else:
+            groups.append([node])
+    return groups

@@ -1,0 +1,275 @@
+"""Gradients that captured code asks for, by `torch.autograd.grad` or `backward()`: a node of the graph.
+
+The fakes have the history that autograd gives the tensors when the graph runs, so that they say which gradients there
+are, and how these lie in memory. What autograd adds up in leaves is written down as operations on their `grad`, for
+captured code goes on to read it: AccumulateGrad of torch (`torch/csrc/autograd/functions/accumulate_grad.h`) takes a
+new gradient as it is where it lies as the leaf does and nobody else holds it, else a copy, and adds to an old one in
+place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+from framejit.guards.sources import AttrSource
+from framejit.signals import Unsupported
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.sequence import TupleValue
+from framejit.values.handlers import handles
+from framejit.values.tensors.tensor import METHODS, TensorValue
+from framejit.values.wrap import from_python
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_GRAD = inspect.signature(torch.autograd.grad)
+_BACKWARD = inspect.signature(torch.autograd.backward)
+_METHOD = inspect.signature(torch.Tensor.backward)
+
+
+@handles(torch.autograd.grad)
+def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = _bound(_GRAD, args, kwargs)
+    outputs, inputs = (_tensors(frame, given[name]) for name in ("outputs", "inputs"))
+    if not outputs or not inputs or _flag(given, "is_grads_batched"):
+        raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
+    for leaf in _leaves(frame, outputs):
+        _check_hooks(frame, leaf, ("_backward_hooks",))
+    flags: dict[str, Any] = {
+        name: _flag(given, name)
+        for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
+        if name in given
+    }
+    return TupleValue(_gradients(frame, outputs, inputs, _incoming(frame, given.get("grad_outputs")), flags))
+
+
+@handles(torch.autograd.backward)
+def _backward(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = _bound(_BACKWARD, args, kwargs)
+    if "grad_variables" in given:
+        raise Unsupported("torch.autograd.backward() with grad_variables", "FJ107")
+    return _add_up(frame, given["tensors"], given.get("grad_tensors"), given)
+
+
+def _backward_of(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = _bound(_METHOD, args, kwargs)
+    return _add_up(frame, given["self"], given.get("gradient"), given)
+
+
+METHODS["backward"] = _backward_of
+
+
+def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[str, Value]) -> Value:
+    """`backward()`: the gradients of all leaves, or of those that are named, each added to what its leaf has."""
+    if _flag(given, "create_graph"):
+        raise Unsupported(
+            "backward(create_graph=True), whose gradients have a history", "FJ107", "use torch.autograd.grad"
+        )
+    _check_no_processes(frame)
+    outputs = _tensors(frame, tensors)
+    leaves = _leaves(frame, outputs)
+    if "inputs" in given and not is_none(realize(frame, given["inputs"])):
+        named = _tensors(frame, given["inputs"])
+        if not all(any(tensor is leaf for leaf in leaves) for tensor in named):
+            raise Unsupported("backward(inputs=...) of tensors that are no leaves of the graph", "FJ107")
+    else:
+        named = leaves
+    if not named:
+        raise Unsupported("backward() of a tensor that no parameter leads to", "FJ107")
+    for leaf in leaves:
+        _check_hooks(frame, leaf, ("_backward_hooks", "_post_accumulate_grad_hooks"))
+    kept = [_gradient_so_far(frame, leaf) for leaf in named]
+    flags = {"retain_graph": _flag(given, "retain_graph"), "allow_unused": True}
+    found = _gradients(frame, outputs, named, _incoming(frame, incoming), flags)
+    taken: list[Value] = []
+    for leaf, before, gradient in zip(named, kept, found, strict=True):
+        if not isinstance(gradient, TensorValue):
+            continue
+        if before is not None:
+            frame.capture.graph.call("add_", [before, gradient], is_method=True)
+            continue
+        is_free = not any(gradient is other for other in taken)
+        taken.append(gradient)
+        leaf.setattr(frame, "grad", _laid_out(frame, leaf, gradient, is_free))
+    return NONE
+
+
+# ---- what is asked ------------------------------------------------------------------------------
+
+
+def _bound(signature: inspect.Signature, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    try:
+        return dict(signature.bind(*args, **kwargs).arguments)
+    except TypeError as e:
+        raise Unsupported(str(e), "FJ112") from None
+
+
+def _flag(given: dict[str, Value], name: str) -> Any:
+    return given[name].constant() if name in given else None
+
+
+def _tensors(frame: Frame, value: Value) -> list[TensorValue]:
+    """A tensor, or those of something that can be iterated."""
+    value, capture = realize(frame, value), frame.capture
+    found = (
+        [value] if isinstance(value, TensorValue) else [realize(frame, item) for item in list(frame.iterate(value))]
+    )
+    if capture.transforms or capture.overrides.modes:
+        raise Unsupported("gradients inside a function that torch transforms, or under a function mode", "FJ129")
+    for each in found:
+        if not isinstance(each, TensorValue) or each.cls not in _PLAIN or each.copy_of is not None:
+            raise Unsupported(f"gradients of {each.describe()}", "FJ107")
+        if each.fake._has_symbolic_sizes_strides:
+            raise Unsupported("gradients in captured code, of sizes that are not assumed", "FJ107")
+    return found  # type: ignore[return-value]
+
+
+def _incoming(frame: Frame, value: Value | None) -> list[Value] | None:
+    """The gradients that are given for outputs, some of which may be None."""
+    value = NONE if value is None else realize(frame, value)
+    if is_none(value):
+        return None
+    items = [value] if isinstance(value, TensorValue) else list(frame.iterate(value))
+    return [item if is_none(item) else _tensors(frame, item)[0] for item in (realize(frame, i) for i in items)]
+
+
+# ---- leaves --------------------------------------------------------------------------------------
+
+
+def _leaves(frame: Frame, outputs: Sequence[TensorValue]) -> list[TensorValue]:
+    """The leaves that outputs come of. Breaks the graph where it is not known that these are all."""
+    graph = frame.capture.graph
+    known = {id(value.fake): value for value in (*graph.inputs, *graph.leaves)}
+    found: list[TensorValue] = []
+    for fake in _leaf_fakes([output.fake for output in outputs]):
+        leaf = known.get(id(fake))
+        if leaf is None or leaf.cls not in _PLAIN or not leaf.is_leaf(frame):
+            raise Unsupported("gradients that go through what was computed before, or to a leaf made here", "FJ107")
+        found.append(leaf)
+    return found
+
+
+def _leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """The tensors that autograd adds gradients up in, starting from outputs."""
+    seen: set[Any] = set()
+    waiting: list[Any] = []
+    for output in reversed(outputs):
+        if output.grad_fn is not None:
+            waiting.append(output.grad_fn)
+        elif output.requires_grad:
+            waiting.append(get_gradient_edge(output).node)
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor):
+            yield variable
+        waiting += [following for following, _ in node.next_functions if following is not None]
+
+
+def _check_hooks(frame: Frame, leaf: TensorValue, names: Sequence[str]) -> None:
+    """Guards that the program has no hooks on a leaf, which would run in the midst of the graph."""
+    if leaf.source is None:
+        return
+    real = frame.capture.real_object(leaf)
+    for name in names:
+        if not is_none(realize(frame, frame.wrap(getattr(real, name), AttrSource(leaf.source, name)))):
+            raise Unsupported("gradients that pass hooks of the program", "FJ107")
+    if _has_hooks_of_nodes(real):
+        raise Unsupported("gradients that pass hooks of the program on nodes of autograd", "FJ107")
+
+
+def _has_hooks_of_nodes(leaf: torch.Tensor) -> bool:
+    """Whether somebody has hooked the node that adds up a leaf's gradients. It says so only to who hooks it, too."""
+    node = get_gradient_edge(leaf).node
+    found = False
+    for register in (node.register_hook, node.register_prehook):
+        handle: Any = register(_nothing)
+        found = found or len(handle.hooks_dict_ref()) > 1
+        handle.remove()
+    return found
+
+
+def _nothing(*gradients: Any) -> None:
+    pass
+
+
+def _check_no_processes(frame: Frame) -> None:
+    """Modules of torch.distributed exchange gradients by hooks on autograd's nodes, while a backward goes on."""
+    distributed = torch.distributed
+    if distributed.is_available() and frame.call(from_python(distributed.is_initialized), [], {}).constant():
+        raise Unsupported("backward() among several processes, which exchange gradients in it", "FJ107")
+
+
+# ---- gradients -----------------------------------------------------------------------------------
+
+
+def _gradients(
+    frame: Frame, outputs: list[TensorValue], inputs: list[TensorValue], incoming: list[Value] | None,
+    flags: dict[str, Any],
+) -> list[Value]:
+    """The gradients of outputs for each input; None where there is none."""
+    graph = frame.capture.graph
+    fakes: Any = (
+        tuple(output.fake for output in outputs), tuple(tensor.fake for tensor in inputs),
+        None
+        if incoming is None
+        else tuple(each.fake if isinstance(each, TensorValue) else None for each in incoming),
+    )
+    found = graph.metadata.run(_on_fakes, False, fakes, flags)
+    given = {id(fake) for group in fakes if group is not None for fake in group}
+    if any(id(gradient) in given for gradient in found):
+        raise Unsupported("a gradient that is one of the tensors given", "FJ107")
+    nodes = tuple(
+        None if group is None else tuple(each.proxy() if isinstance(each, TensorValue) else None for each in group)
+        for group in (outputs, inputs, incoming)
+    )
+    return list(graph.add_gradients(nodes, flags, tuple(found)).iterate(frame))
+
+
+def _on_fakes(*args: Any, **kwargs: Any) -> Any:
+    # in this thread, which is the one that makes fakes
+    with torch.autograd.set_multithreading_enabled(False):
+        return torch.autograd.grad(*args, **kwargs)
+
+
+_on_fakes.__module__, _on_fakes.__name__ = "torch.autograd", "grad"  # as messages call it
+
+
+def _gradient_so_far(frame: Frame, leaf: TensorValue) -> TensorValue | None:
+    """What a leaf has for its gradient before more is added."""
+    value = realize(frame, leaf.getattr(frame, "grad"))
+    if is_none(value):
+        return None
+    if not isinstance(value, TensorValue) or value.cls is not torch.Tensor or value.fake.requires_grad:
+        raise Unsupported("backward() that adds to a gradient which has a history", "FJ107")
+    return value
+
+
+def _laid_out(frame: Frame, leaf: TensorValue, gradient: TensorValue, is_free: bool) -> Value:
+    """A new gradient as its leaf keeps it. `is_free`: no other leaf has taken it."""
+    graph, mine, new = frame.capture.graph, leaf.fake, gradient.fake
+    fills_memory = torch._prims_common.is_non_overlapping_and_dense_or_false(mine)
+    lies_alike = (
+        all(a == b for a, b, size in zip(new.stride(), mine.stride(), mine.shape) if size != 1)
+        if fills_memory
+        else new.is_contiguous()
+    )
+    if lies_alike and is_free:
+        return gradient
+    if not fills_memory or mine.is_contiguous():
+        return graph.call("clone", [gradient], {"memory_format": ConstantValue(torch.contiguous_format)}, True)
+    made = graph.call(
+        torch.empty_strided, [from_python(tuple(mine.shape)), from_python(mine.stride())],
+        {"dtype": ConstantValue(mine.dtype), "device": ConstantValue(mine.device)},
+    )
+    return graph.call("copy_", [made, gradient], is_method=True)
