@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from framejit.backends import torch_backends
 from framejit.backends.eager import eager
-from framejit.backends.fuse import fuse, fuse_from_kept_form, fuse_kept_form
+from framejit.backends.fuse import fuse, fuse_from_kept_form, fuse_kept_form, fuse_part_modules
 from framejit.backends.graph_identity import ACTIVATION_MEMORY, AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS
 from framejit.backends.shared_memory import copied, for_this_sharing, writes_into_inputs
 from framejit.backends.symbolic_sizes import NeedsKnownSizes, is_symbolic, takes_symbolic_sizes
@@ -118,11 +118,17 @@ def kept_form(backend: Backend, compiled: Callable[..., Any]) -> str:
     return fuse_kept_form(compiled) if backend is fuse else ""
 
 
+def part_modules(backend: Backend, compiled: Callable[..., Any]) -> list[torch.fx.GraphModule]:
+    """The graphs that a compiled graph consists of, if it was compiled in parts."""
+    return fuse_part_modules(compiled) if backend is fuse else []
+
+
 def from_kept_form(
     options: Options, form: str, module: Any, graph_id: int, frame_id: int, give_up: Callable[[], None]
 ) -> Callable[..., Any]:
-    """The compiled graph again; `module` has the graph's own operations as `forward`, and `meta`. `give_up` is called
-    where it turns out later that the graph itself is wanted. Raises an exception that says why it can't be found."""
+    """The compiled graph again; `module` has the graph's own operations as `forward`, `meta`, and as `parts` the same
+    of each of its `part_modules`. `give_up` is called where it turns out later that the graph itself is wanted. Raises
+    an exception that says why it can't be found."""
     start = perf_counter()
     found: Callable[..., Any] = (
         fuse_from_kept_form(form, module, graph_id, give_up) if options.backend is fuse else module.forward

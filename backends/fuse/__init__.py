@@ -41,3 +41,10 @@ def fuse_from_kept_form(
     from framejit.backends.fuse.kept import from_kept_form
 
     return from_kept_form(form, module, graph_id, give_up)
+
+
+def fuse_part_modules(compiled: Callable[..., Any]) -> list[Any]:
+    """See `kept.part_modules`."""
+    from framejit.backends.fuse.kept import part_modules
+
+    return part_modules(compiled)

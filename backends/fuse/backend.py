@@ -11,7 +11,7 @@ import torch
 
 from framejit import _native
 from framejit.backends.frozen_weights import FrozenWeight
-from framejit.backends.fuse.account.compiled_graph import PART, SIZES, CompiledGraph, recall, remember
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, recall, remember
 from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.account.telling import tell_fused, tell_kernels, tell_launches, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import kept_plan
@@ -118,14 +118,7 @@ def _account(gm: torch.fx.GraphModule) -> CompiledGraph:
     number = identity(gm)
     if number is None:
         return CompiledGraph(f"uncaptured_{next(_numbers)}", weakref.ref(gm), autotune=AUTOTUNE in gm.meta)
-    sizes, part = gm.meta.get(SIZES), gm.meta.get(PART)
-    return CompiledGraph(
-        f"graph_{number}" + (f"_for_{'_'.join(map(str, sizes))}" if sizes else "")
-        + (f"_part_{part}" if part is not None else ""),
-        weakref.ref(gm),
-        number,
-        AUTOTUNE in gm.meta,
-    )
+    return CompiledGraph(name_of(number, gm.meta), weakref.ref(gm), number, AUTOTUNE in gm.meta)
 
 
 def _failed(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -25,6 +25,9 @@ from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, VERS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
+
+PART_NAME: Final = "part_"
+"""What the function calls its parts, with their numbers."""
 
 Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, list[torch.Tensor]], Run]
@@ -53,24 +56,28 @@ def why_whole(gm: fx.GraphModule) -> str:
     return ""
 
 
-class _LazyGraph:
+class LazyGraph:
     """A graph that is compiled when it first runs; `settle` is called with what runs it from then on."""
 
     def __init__(self, module: fx.GraphModule, compile: Compile, settle: Callable[[Run], None]) -> None:
-        self._module, self._compile, self._settle = module, compile, settle
-        self._run: Run | None = None
+        self.module, self._compile, self._settle = module, compile, settle
+        self.run: Run | None = None
+        self.tell: Callable[[Run], None] | None = None
+        """Called with what was compiled."""
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        run = self._run
+        run = self.run
         if run is None:
             with SignalsWait():
-                run = self._run = self._compile(self._module, [*inputs])
+                run = self.run = self._compile(self.module, [*inputs])
+                if self.tell is not None:
+                    self.tell(run)
             self._settle(run)
         return run(*inputs)
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled."""
-        return [] if self._run is None else recall_all(self._run)
+        return [] if self.run is None else recall_all(self.run)
 
 
 class GraphInParts:
@@ -79,13 +86,13 @@ class GraphInParts:
     def __init__(self, gm: fx.GraphModule, compile_graph: Compile) -> None:
         self.eager = gm.forward
         self._gm, self._compile = gm, compile_graph
-        self._parts: list[_LazyGraph] = []
-        self._namespace: dict[str, Any] = {}
+        self.parts: list[LazyGraph] = []
+        self.namespace: dict[str, Any] = {"grad": torch.autograd.grad}
+        """What the function calls by name: parts, and what stands between them."""
         self._numbers = {node: f"v{i}" for i, node in enumerate(gm.graph.nodes)}
         inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-        lines = [f"def run({self._list(inputs)}):", *(f"    {line}" for line in self._lines())]
-        exec(compile("\n".join(lines), "<a graph in parts>", "exec"), self._namespace)
-        self.run: Run = self._namespace["run"]
+        self.text = "\n".join([f"def run({self._list(inputs)}):", *(f"    {line}" for line in self._lines())])
+        self.run = function_of(self.text, self.namespace)
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         made: tuple[Any, ...] = self.run(*inputs)
@@ -93,19 +100,19 @@ class GraphInParts:
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled so far."""
-        return [graph for part in self._parts for graph in part.graphs()]
+        return [graph for part in self.parts for graph in part.graphs()]
 
     def _list(self, nodes: Iterable[Any]) -> str:
         return "".join(f"{self._numbers[node]}, " for node in nodes)
 
-    def _lazy(self, module: fx.GraphModule, settle: Callable[[Run], None]) -> _LazyGraph:
+    def _lazy(self, module: fx.GraphModule, settle: Callable[[Run], None]) -> LazyGraph:
         number = identity(self._gm)
         if number is not None:
             identify(module, number)
         module.meta |= asked_of(self._gm)
-        module.meta[PART] = f"{self._gm.meta[PART]}_{len(self._parts)}" if PART in self._gm.meta else len(self._parts)
-        self._parts.append(_LazyGraph(module, self._compile, settle))
-        return self._parts[-1]
+        module.meta[PART] = f"{self._gm.meta[PART]}_{len(self.parts)}" if PART in self._gm.meta else len(self.parts)
+        self.parts.append(LazyGraph(module, self._compile, settle))
+        return self.parts[-1]
 
     def _lines(self) -> Iterator[str]:
         """The function's statements. A value goes after its last use."""
@@ -133,7 +140,7 @@ class GraphInParts:
         inside = {*nodes}
         takes, sizes = _taken(nodes)
         gives = [node for node in nodes if not _is_size(node) and any(user not in inside for user in node.users)]
-        name = f"part_{len(self._parts)}"
+        name = f"{PART_NAME}{len(self.parts)}"
         module = subgraph(takes, [*sizes, *nodes], gives)
         for node, placeholder in zip(takes, module.graph.nodes):
             fake = node.meta.get("val")
@@ -141,21 +148,24 @@ class GraphInParts:
                 first = before.get(node, node.meta.get(FIRST_VERSION, fake._version))
                 placeholder.meta[FIRST_VERSION] = first
                 placeholder.meta[COUNTED_WRITES] = behind.get(node, fake._version) - first
-        self._namespace[name] = self._lazy(module, partial(self._namespace.__setitem__, name))
+        self.namespace[name] = self._lazy(module, partial(self.namespace.__setitem__, name))
         return f"({self._list(gives)}) = {name}({self._list(takes)})" if gives else f"{name}({self._list(takes)})"
 
     def _single(self, node: fx.Node) -> str:
         target: Any = node.target
         name = f"step_{self._numbers[node]}"
         if isinstance(target, DataLoop):
-            self._namespace[name] = target.over(self._lazy)
+            self.namespace[name] = target.over(self._lazy)
             return f"{self._numbers[node]} = {name}({self._list(node.args)})"
         if target is operator.getitem:
             return f"{self._numbers[node]} = {self._list(node.args[:1])[:-2]}[{node.args[1]}]"
         if node.op == "call_method":
             return f"{self._numbers[node]} = {self._list(node.args)[:-2]}.{target}()"
-        self._namespace[name] = target
         given = [*map(self._text, node.args), *(f"{key}={self._text(value)}" for key, value in node.kwargs.items())]
+        if target is torch.autograd.grad:
+            name = "grad"
+        else:
+            self.namespace[name] = target
         return f"{self._numbers[node]} = {name}({', '.join(given)})"
 
     def _text(self, argument: Any) -> str:
@@ -166,9 +176,16 @@ class GraphInParts:
             return f"({''.join(f'{self._text(item)}, ' for item in argument)})"
         if argument is None or type(argument) in (bool, int, str):
             return repr(argument)
-        name = f"object_{len(self._namespace)}"
-        self._namespace[name] = argument
+        name = f"object_{len(self.namespace)}"
+        self.namespace[name] = argument
         return name
+
+
+def function_of(text: str, namespace: dict[str, Any]) -> Run:
+    """The function that the text defines."""
+    exec(compile(text, "<a graph in parts>", "exec"), namespace)
+    run: Run = namespace["run"]
+    return run
 
 
 def _is_size(node: fx.Node) -> bool:

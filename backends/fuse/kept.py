@@ -9,17 +9,20 @@ from dataclasses import replace
 from typing import Any, Final
 
 from framejit import _native
-from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall, remember
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, recall, remember
 from framejit.backends.fuse.account.telling import tell_found, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import read_kept
 from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
+from framejit.backends.fuse.in_parts import GraphInParts
+from framejit.backends.fuse.kept_parts import find_parts, keep_parts
 from framejit.backends.fuse.kept_sizes import KeptSizes
 from framejit.backends.fuse.selecting import plainly, samples_of, selector, total
 from framejit.backends.fuse.sizes.by_size import BySize
 
 _LEFT_TO_ATEN: Final = "left to ATen"
 _TRAINING: Final = "training"
+_IN_PARTS: Final = "in parts"
 
 
 def kept_form(compiled: Callable[..., Any]) -> str:
@@ -28,6 +31,8 @@ def kept_form(compiled: Callable[..., Any]) -> str:
     from framejit.backends.fuse.training.differentiable import Differentiable  # processes that find graphs need neither
     from framejit.backends.fuse.training.kept_training import keep_training
 
+    if isinstance(compiled, GraphInParts):
+        return json.dumps({_IN_PARTS: keep_parts(compiled, kept_form)})
     by_size = getattr(getattr(compiled, "miss", None), "__self__", compiled)
     if isinstance(by_size, BySize):
         return _of_sizes(by_size)
@@ -39,6 +44,11 @@ def kept_form(compiled: Callable[..., Any]) -> str:
     if graph is None or graph.kept is None:
         raise NotCacheable("its graph is compiled for this process only")
     return graph.kept.written()
+
+
+def part_modules(compiled: Callable[..., Any]) -> list[Any]:
+    """The graphs that a compiled graph consists of, for each of which `from_kept_form` wants one in `module.parts`."""
+    return [part.module for part in compiled.parts] if isinstance(compiled, GraphInParts) else []
 
 
 def _of_sizes(by_size: BySize) -> str:
@@ -58,11 +68,13 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
     Raises NotCacheable where the plan is gone or not for this process, and whatever data that is none leads to.
     """
     said = json.loads(written)
+    if _IN_PARTS in said:
+        return find_parts(said[_IN_PARTS], module, graph_id, give_up, from_kept_form)
     if _TRAINING in said:
         from framejit.backends.fuse.training.kept_training import find_training  # for those who train
 
         return find_training(str(said[_TRAINING]), module, graph_id, give_up)
-    graph = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
+    graph = CompiledGraph(name_of(graph_id, module.meta), weakref.ref(module), graph_id)
     reason = said.get(_LEFT_TO_ATEN)
     if reason is not None:
         return _as_aten(module, graph, str(reason))

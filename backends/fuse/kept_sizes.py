@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from framejit import _native
-from framejit.backends.fuse.account.compiled_graph import CompiledGraph, remember
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, remember
 from framejit.backends.fuse.account.telling import tell_found
 from framejit.backends.fuse.cache.kept_plan import KeptPlan
 from framejit.backends.fuse.cache.plan_cache import find_variant
@@ -54,7 +54,7 @@ class KeptSizes(BySize):
         key = self._kept.key_now(SymbolicSizes(symbols, Conditions()))
         if key is None:
             return None
-        graph = CompiledGraph(f"graph_{self._graph_id}", weakref.ref(self.gm), self._graph_id)
+        graph = CompiledGraph(name_of(self._graph_id, self.gm.meta), weakref.ref(self.gm), self._graph_id)
         found, _ = find_variant(key, graph)
         if found is None:
             return None

@@ -202,6 +202,7 @@ class _Finding:
     def _of_graph(self, told: dict[str, Any], graph_id: int, points: ResumePoints) -> dict[str, Any]:
         """What is made anew for a graph."""
         graph = KeptGraph(told["graph"])
+        graph.parts += map(KeptGraph, told["parts"])
         return {
             GRAPH: from_kept_form(
                 self.owner.options, told["compiled"], graph, graph_id, self.place["frame_id"],

@@ -60,6 +60,8 @@ class KeptGraph:
         self.code: str = record[0]
         self._globals: list[Any] = record[1]
         self.meta: dict[str, Any] = {}
+        self.parts: list[KeptGraph] = []
+        """The graphs that it was compiled in."""
         self._compiled: Callable[..., Any] | None = None
 
     def forward(self, *inputs: Any) -> Any:

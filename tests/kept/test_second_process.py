@@ -97,6 +97,24 @@ def trained(net, loss_of):
 expected = trained(copy.deepcopy(net), loss_of)
 got = trained(net, framejit.optimize(loss_of))
 """
+STEP = """
+import copy, torch, framejit
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.LayerNorm(16))
+x, y = torch.randn(8, 16), torch.arange(8)
+def step(net, optimizer, x, y):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(net(x), y).backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    optimizer.step()
+def trained(net, step):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for _ in range(3):
+        step(net, optimizer, x, y)
+    return torch.cat([part.detach().flatten() for p in net.parameters() for part in (p, p.grad)])
+expected = trained(copy.deepcopy(net), step)
+got = trained(net, framejit.optimize(step))
+"""
 
 
 MODELS = ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama")
@@ -143,6 +161,13 @@ def test_a_second_process_trains_what_the_first_compiled(tmp_path):
     assert run(flipped, tmp_path, seed=SECOND) == NOTHING
     assert run(TRAINING.replace("cross_entropy(net(x), y)", "cross_entropy(net(x), y) * 2"), tmp_path)["captured"]
     assert run(TRAINING.replace("0.25", "0.5"), tmp_path)["captured"]
+
+
+def test_a_second_process_takes_whole_steps_that_the_first_compiled(tmp_path):
+    assert run(STEP, tmp_path) == ALL
+    assert run(STEP, tmp_path, seed=SECOND) == NOTHING
+    assert run(STEP.replace("0.5", "0.25"), tmp_path)["captured"]
+    assert run(STEP.replace("optimizer.zero_grad()", "pass"), tmp_path)["captured"]
 
 
 def test_a_second_process_with_another_line_captures(tmp_path):

@@ -18,7 +18,7 @@ SIZES: Final = "framejit.sizes"
 """In a graph module's `meta`: the sizes that it was made for, of a graph that was captured with symbolic ones."""
 
 PART: Final = "framejit.part"
-"""In a graph module's `meta`: its number among the parts of the graph that was captured, which has loops on data."""
+"""In a graph module's `meta`: its number among the parts of the graph that was captured."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,13 @@ class CompiledGraph:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def name_of(graph_id: int, meta: dict[str, Any]) -> str:
+    """What a graph of this number is called, by what the `meta` of its module says of sizes and parts."""
+    sizes, part = meta.get(SIZES), meta.get(PART)
+    of_sizes = f"_for_{'_'.join(map(str, sizes))}" if sizes else ""
+    return f"graph_{graph_id}{of_sizes}{'' if part is None else f'_part_{part}'}"
 
 
 def remember(gm: torch.fx.GraphModule, graph: CompiledGraph) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
-from framejit.backends.fuse.account.compiled_graph import CompiledGraph, remember
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, remember
 from framejit.backends.fuse.account.telling import tell_training
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
@@ -60,7 +60,7 @@ def find_training(key: str, module: Any, graph_id: int, give_up: Callable[[], No
     if ddp is not None and ddp.DistributedDataParallel._get_active_ddp_module() is not None:
         raise NotCacheable("its backward is to be divided for DistributedDataParallel")
     data, learnt = _got(key), _read_learnt(key)
-    account = CompiledGraph(f"graph_{graph_id}", weakref.ref(module), graph_id)
+    account = CompiledGraph(name_of(graph_id, module.meta), weakref.ref(module), graph_id)
     with resting():
         reader = TrainingReader(account, module)
         made = reader.graph(data, learnt.halves, _KeptBackwards(reader, learnt.others, give_up))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from framejit import _native as native
-from framejit.backends.registry import kept_form
+from framejit.backends.registry import kept_form, part_modules
 from framejit.capture.breaks.kept_step import Break, written_break
 from framejit.capture.capture import Capture
 from framejit.capture.frame_compilation import FrameCompilation
@@ -93,6 +93,7 @@ def _told_of(graph: KeptParts, capture: Capture, backend: Callable[..., Any]) ->
     """The graph, how what was compiled of it is found again, and what an error of it has to put back."""
     return {
         "graph": written_graph(graph.module),
+        "parts": [written_graph(module) for module in part_modules(backend, graph.compiled)],
         "compiled": kept_form(backend, graph.compiled),
         "keeper": graph.keeper.told if isinstance(graph.keeper, Keeper) else None,
         "has_effects": capture.graph_effects().any,

@@ -3,13 +3,18 @@ runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit import _native as native
+from framejit.guards.answers import same_answer
+from framejit.guards.sources import const_source
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import NONE
+from framejit.values.constant import NONE, ConstantValue
 from framejit.values.handlers import HANDLERS
 
 if TYPE_CHECKING:
@@ -18,7 +23,6 @@ if TYPE_CHECKING:
 _ENTER = torch.ops.profiler._record_function_enter_new
 _EXIT = torch.ops.profiler._record_function_exit._RecordFunction
 _PROFILER_RUNS = torch._C._autograd._profiler_enabled
-_MONITOR: Any = getattr(torch.autograd.profiler, "_maybe_cupti_monitor", None)
 
 
 class RangeValue(Value):
@@ -51,13 +55,39 @@ def _exit(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | 
     return NONE if len(args) == 1 and isinstance(args[0], RangeValue) else None
 
 
-def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> None:
-    """What the first range of a process leaves in caches of Python's and torch's, where nothing can tell when it came
-    there: an annotation, and since torch 2.13 whether there is a monitor to tell of ranges. Captured code reads it
-    there."""
-    Optional["torch.classes.profiler._RecordFunction"]  # noqa: B018, F821, UP045
-    if _MONITOR is not None:
-        _MONITOR()
+_RECORD_FUNCTION = torch.autograd.profiler.record_function
+_MADE = vars(_RECORD_FUNCTION("name", "args"))
+"""The attributes that a new range has."""
+_SIGNATURE = inspect.signature(_RECORD_FUNCTION.__init__)
 
 
-HANDLERS.update({_ENTER: _enter, _EXIT: _exit, torch.autograd.profiler.record_function.__init__: _make})
+def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`record_function(name, args=None)`, without the annotation that torch has made there for TorchScript."""
+    try:
+        given = _SIGNATURE.bind(*args, **kwargs).arguments
+    except TypeError as e:
+        raise Unsupported(str(e), "FJ112") from None
+    for name, value in _MADE.items():
+        given["self"].setattr(
+            frame, name, given.get(name, NONE) if name in ("name", "args") else ConstantValue(value)
+        )
+    return NONE
+
+
+def _monitor_runs() -> bool:
+    """Whether torch's monitor of CUPTI, since 2.13, is to be told of ranges."""
+    monitor: Any = sys.modules.get("torch.profiler._cupti_monitor")
+    return getattr(monitor, "_monitor_singleton", None) is not None
+
+
+def _monitor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    runs = _monitor_runs()
+    frame.capture.add_guard(const_source(_monitor_runs), native.C_PY, same_answer((), runs))
+    if runs:
+        raise Unsupported("a range of the profiler, while a monitor of CUPTI runs", "FJ116")
+    return NONE
+
+
+HANDLERS.update({_ENTER: _enter, _EXIT: _exit, _RECORD_FUNCTION.__init__: _make})
+if hasattr(torch.autograd.profiler, "_maybe_cupti_monitor"):
+    HANDLERS[torch.autograd.profiler._maybe_cupti_monitor] = _monitor

@@ -118,10 +118,15 @@ def _answer(function: Any) -> Handler:
 def _answer_of_machine(function: Any) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         answer = fold(frame, function, args, kwargs)
+        given = tuple(frame.constants(args))
         if kwargs:
-            frame.capture.assumed.holds_only_here(f"{function.__name__}() is asked with keywords")
-        else:
-            frame.capture.assumed.asked(function, tuple(frame.constants(args)), answer.constant())
+            named = dict(zip(kwargs, frame.constants(list(kwargs.values()))))
+            try:
+                given = inspect.signature(function).bind(*given, **named).args
+            except ValueError:  # functions written in C may have none
+                frame.capture.assumed.holds_only_here(f"{function.__name__}() is asked with keywords")
+                return answer
+        frame.capture.assumed.asked(function, given, answer.constant())
         return answer
 
     handler.only_answers = True  # type: ignore[attr-defined]
