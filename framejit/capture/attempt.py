@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 
 from framejit import _native as native
+from framejit.backends.registry import is_built_in
 from framejit.backends.symbolic_sizes import NeedsKnownSizes
 from framejit.capture.breaks.graph_break import finish_at_break
 from framejit.capture.budget import Budget
@@ -56,7 +57,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
         budget.new_attempt()
         capture = Capture(
             fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising,
-            not compilation.points.raises_as_compiled,
+            not compilation.points.raises_as_compiled, is_built_in(compilation.options.backend),
         )
         if compilation.options.fullgraph:  # elsewhere the graph breaks, and what comes after knows the sizes
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes)

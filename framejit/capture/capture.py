@@ -91,7 +91,8 @@ class Capture:
     `forced` maps steps to the reasons the graph must break there, learnt from earlier attempts. `changing` names the
     sources of numbers that differed between calls, `dynamic` the dimensions whose sizes are left open, `raising` the
     operations (by id of the code and index) that raised when graphs ran them. `says_compiling` is what a library is
-    told that asks torch whether it is being compiled.
+    told that asks torch whether it is being compiled. `takes_gradients`: the backend takes graphs that ask for
+    gradients.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Capture:
         budget: Budget | None = None,
         raising: Mapping[tuple[int, int], tuple[CodeType, str]] = MappingProxyType({}),
         says_compiling: bool = True,
+        takes_gradients: bool = True,
     ) -> None:
         self.fn, self.flat_args, self.forced = fn, flat_args, forced
         self.name = fn.__qualname__
@@ -114,6 +116,7 @@ class Capture:
         self.seq = 0
         self.changing, self.raising = changing, raising
         self.says_compiling, self.said_compiling = says_compiling, False
+        self.takes_gradients = takes_gradients
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}

@@ -118,6 +118,7 @@ class Capture(Protocol):
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]
     overrides: OverrideState
     transforms: int
+    takes_gradients: bool
     says_compiling: bool
     said_compiling: bool
 

@@ -497,6 +497,26 @@ def test_a_class_out_of_range_is_met_before_anything_is_written():
     both(with_optimizer(torch.optim.SGD, lr=0.1), step, draw, calls=2)
 
 
+def test_other_backends_get_no_graphs_that_ask_for_gradients():
+    def step(module, x, y):
+        x = x.clone().requires_grad_()
+        loss_of(module, x, y).backward()
+        return x.grad
+
+    graphs = []
+
+    def backend(gm, examples):
+        graphs.append(gm)
+        return gm.forward
+
+    module, other, given = perceptron(), perceptron(), batch()
+    other.load_state_dict(module.state_dict())
+    same(step(module, *given), framejit.optimize(step, backend=backend)(other, *given))
+    called = {str(node.target) for gm in graphs for node in gm.graph.nodes if node.op != "placeholder"}
+    assert graphs and not any("grad" in name for name in called), called
+    same(contents(module), contents(other))
+
+
 def test_sparse_gradients():
     def make():
         module = nn.Embedding(10, 4, sparse=True)

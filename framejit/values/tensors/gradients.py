@@ -123,6 +123,8 @@ def _tensors(frame: Frame, value: Value) -> list[TensorValue]:
     )
     if capture.transforms or capture.overrides.modes:
         raise Unsupported("gradients inside a function that torch transforms, or under a function mode", "FJ129")
+    if not capture.takes_gradients:
+        raise Unsupported("gradients, in a graph for a backend that is not framejit's own", "FJ107")
     for each in found:
         if not isinstance(each, TensorValue) or each.cls not in _PLAIN or each.copy_of is not None:
             raise Unsupported(f"gradients of {each.describe()}", "FJ107")

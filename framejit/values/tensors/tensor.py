@@ -206,8 +206,11 @@ class TensorValue(Value):
     def is_leaf(self, frame: Frame) -> bool:
         """Whether autograd has it as a leaf, where gradients end."""
         # parameters are leaves
-        known = self.source is None or not self.fake.requires_grad or issubclass(self.cls, torch.nn.Parameter)
-        return bool(self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant())
+        if self.source is not None and self.fake.requires_grad and not issubclass(self.cls, torch.nn.Parameter):
+            real = frame.capture.real_object(self)
+            if not frame.wrap(real.is_leaf, self._attribute_source(self.source, "is_leaf")).constant():
+                return False
+        return bool(self._told("is_leaf"))
 
     def _keeps_gradient(self, frame: Frame) -> bool:
         """Whether gradients are kept for it; where they are not, torch warns of asking for one, at the program's own
@@ -422,6 +425,7 @@ class TensorValue(Value):
             or self.copy_of is not None
             or self.fake.is_inference()
             or frame.capture.transforms
+            or not frame.capture.takes_gradients
         ):
             raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
         frame.capture.graph.make_leaf(self)
