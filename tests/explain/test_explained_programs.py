@@ -13,7 +13,7 @@ import forked
 HERE = pathlib.Path(__file__).parent
 VISION = os.path.join(sys.prefix, "vision")  # where `make test` puts what torchvision_shim finds
 PROGRAMS = sorted((HERE / "programs").glob("*.py"))
-CAPTURED_WHOLE = {"distributions"}
+CAPTURED_WHOLE = {"distributions", "train_timm"}
 
 # What `framejit explain` runs, with an event listener of the test's own beside it.
 LISTENING = """
