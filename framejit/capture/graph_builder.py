@@ -230,22 +230,19 @@ class GraphBuilder:
         for copy in self.copies:
             copy.note_written(storages)
 
-    def add(
-        self, target: Any, args: tuple[Any, ...], result: Any, kwargs: dict[str, Any] | None = None
-    ) -> Value:
+    def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
-        return self._added(self.graph.call_function(target, args, kwargs), result, {})
+        return self._added(self.graph.call_function(target, args), result, {})
 
     def add_gradients(self, args: tuple[Any, ...], options: dict[str, Any], result: tuple[Any, ...]) -> Value:
         """Add a node for a call of `torch.autograd.grad`, whose result on fakes is known."""
-        made = self.add(torch.autograd.grad, args, result, options)
-        node = next(node for node in reversed(self.graph.nodes) if node.target is torch.autograd.grad)
+        node = self.graph.call_function(torch.autograd.grad, args, options)
         node.meta[VERSIONS] = {
             known: fake._version
             for known in self.graph.nodes
             if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
         }
-        return made
+        return self._added(node, result, {})
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()

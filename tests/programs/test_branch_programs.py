@@ -9,7 +9,7 @@ import framejit
 from comparison import assert_same
 
 GRAPHS = {
-    "readme_example": (3, 3), "detection": (7, 7), "clipped_step": (1, 3), "without_nans": (1, 4),
+    "readme_example": (3, 3), "detection": (7, 7), "clipped_step": (2, 3), "without_nans": (1, 4),
     "adaptive_rate": (1, 3), "best_row": (1, 5), "converging": (1, 3), "noisy": (1, 3), "early_return": (1, 3),
     "running_statistics": (1, 7),
 }
