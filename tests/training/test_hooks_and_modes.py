@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 
 import framejit
 
@@ -70,6 +71,26 @@ def test_hooks_of_modules(kind):
     twins = Twins(lambda module, x: module(x), torch.randn(5, 4, dtype=torch.float64), module=net())
     twins.check_fused = lambda: None  # what has hooks may run in parts
     twins.both(use)
+
+
+def test_a_hook_that_is_there_for_one_backward():
+    """Its handle has a number, which compiling the backward must not take: the hook would stay."""
+    def fn(module, x):
+        handle = module.up.register_forward_hook(lambda module, args, out: out + 1)
+        out = module.up(x)
+        out.sum().backward()
+        handle.remove()
+        return out, module.up(x), len(module.up._forward_hooks)
+
+    twins = Twins(fn, leaf(3, 4), module=net())
+    twins.both(lambda fn, module, x: (fn(module, x), of_module(module)))
+
+
+def test_compiling_a_backward_takes_no_numbers_of_handles():
+    before = RemovableHandle.next_id
+    out, loss = framejit.optimize(lambda x: ((y := x.sin()), y.cos().sum()), backend="fuse")(leaf(3))
+    loss.backward()
+    assert RemovableHandle.next_id == before
 
 
 def test_hooks_on_the_module_that_is_optimized():
