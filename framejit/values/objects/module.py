@@ -93,15 +93,17 @@ class ModuleValue(ObjectValue):
             return True
         assert self.source is not None
         where: Source = DictSource(self.source)
-        for hook in _HOOKS:
-            known = frame.capture.known(own.get(hook))
-            if isinstance(known, DictValue) and known.items:
+        tables: list[tuple[object, Source]] = [(own.get(hook), key_source(where, hook)) for hook in _HOOKS]
+        for hook in _GLOBAL_HOOKS:
+            table = getattr(torch_module, hook)
+            tables.append((table, const_source(table, hook)))
+        for table, source in tables:
+            known = frame.capture.known(table)
+            if isinstance(known, DictValue) and known.items:  # which captured code has registered
                 return True
-            frame.capture.add_guard(key_source(where, hook), native.C_LEN, 0)
+            frame.capture.add_guard(source, native.C_LEN, 0)
         if "_compiled_call_impl" in own:
             frame.capture.add_guard(key_source(where, "_compiled_call_impl"), native.C_ID, None)
-        for hook in _GLOBAL_HOOKS:
-            frame.capture.add_guard(const_source(getattr(torch_module, hook), hook), native.C_LEN, 0)
         return False
 
 

@@ -1,8 +1,10 @@
 """nn.Module: parameters, buffers, containers, hooks, training mode, functional use, attributes changed in forward."""
 import copy
 
+import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 from support import Pair, check, check_state
 
@@ -130,6 +132,26 @@ def test_hook_on_a_child():
     net = Block()
     net.fc.register_forward_hook(lambda m, args, out: out * 3)
     check(net, X)
+
+
+@pytest.mark.parametrize("register", [
+    lambda: torch_module.register_module_forward_hook(lambda m, args, out: out + 1),
+    lambda: torch_module.register_module_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+], ids=["forward", "pre"])
+def test_hooks_of_all_modules_that_captured_code_registers_and_removes(register):
+    def fn(net, x, hooked):
+        before = net(x)
+        if hooked:
+            handle = register()
+        out = net(x)
+        if hooked:
+            handle.remove()
+        return before, out, net(x)
+
+    pair = Pair(lambda: fn)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    for hooked in (False, True, False, True):
+        pair.call(net, X, hooked)
 
 
 def test_iterating_children_and_parameters():
