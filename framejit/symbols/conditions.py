@@ -14,6 +14,9 @@ from framejit.symbols.expression import Expression, Symbol
 LEAST: Final = 2
 """Sizes 0 and 1 mean other things (no elements, broadcasting), so that they are left to be assumed."""
 
+LONGEST: Final = 500
+"""How many symbols a quotient may be written with. Those of models have less than fifty."""
+
 Relation = Literal["==", "<"]
 
 
@@ -87,6 +90,20 @@ class Conditions:
     def simplified(self, expression: Expression) -> Expression:
         """With what is known to be equal put in place of symbols."""
         return expression.substitute(self._replaced) if self._replaced else expression
+
+    def kept_short(self, expression: Expression) -> Expression:
+        """The simplified expression, or, where quotients in it have become too long to compute with, the number that
+        it is now.
+
+        A quotient holds what was divided. So an expression that is divided, and has its remainder added, doubles with
+        each such step of a program, or of views of views, and soon no question about it would ever be answered.
+        """
+        expression = self.simplified(expression)
+        if all([atom.length <= LONGEST for product in expression.terms for atom in product]):
+            return expression
+        for symbol in dict.fromkeys(expression.symbols()):
+            self.pin(Expression.of(symbol))
+        return Expression.constant(expression.hint)
 
     def known(self, expression: Expression, relation: Relation) -> bool | None:
         """The answer where it follows from bounds and earlier answers; else None."""

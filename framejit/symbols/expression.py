@@ -24,6 +24,8 @@ class Symbol:
     `grows`, as the length of a text does.
     """
 
+    length = 1
+
     def __init__(self, name: str, hint: int, bounds: Bounds = (-INFINITE, INFINITE), grows: bool = False) -> None:
         self.name, self.hint, self.bounds, self.grows = name, hint, bounds, grows
 
@@ -45,13 +47,15 @@ class DataSymbol(Symbol):
 class Compound:
     """`op` of two expressions, where it could not be simplified. Equal by structure."""
 
-    __slots__ = ("op", "left", "right", "hint", "bounds", "_hash")
+    __slots__ = ("op", "left", "right", "hint", "bounds", "length", "_hash", "_text")
 
     def __init__(self, op: str, left: Expression, right: Expression) -> None:
         self.op, self.left, self.right = op, left, right
         self.hint: int = FUNCTIONS[op](left.hint, right.hint)
         self.bounds = _compound_bounds(op, left.bounds, right.bounds)
+        self.length: int = left.length + right.length
         self._hash = hash((op, left, right))
+        self._text: str | None = None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -62,6 +66,11 @@ class Compound:
         return self._hash
 
     def __repr__(self) -> str:
+        if self._text is None:  # expressions are ordered by their text, each level of them once more
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
         if self.op in ("min", "max"):
             return f"{self.op}({self.left}, {self.right})"
         left, right = str(self.left), str(self.right)
@@ -114,6 +123,11 @@ class Expression:
         if self._bounds is None:
             self._bounds = _sum_bounds(self.terms)
         return self._bounds
+
+    @property
+    def length(self) -> int:
+        """How many symbols it is written with, each as often as it stands there."""
+        return sum([atom.length for product in self.terms for atom in product])
 
     @staticmethod
     @lru_cache(4096, typed=True)

@@ -232,7 +232,8 @@ def _rises(sizes: list[Node], strides: list[Node], order: tuple[int, ...]) -> bo
 def _arithmetic(symbol: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Node]:
     def compute(self: Node, other: Node) -> Node:
         if isinstance(self, IntegerNode) and isinstance(other, IntegerNode):
-            return IntegerNode(OPERATIONS[symbol](self.expression, other.expression), self.conditions)
+            expression = OPERATIONS[symbol](self.expression, other.expression)
+            return IntegerNode(self.conditions.kept_short(expression), self.conditions)
         return FloatNode(plain(self.hint, other.hint), _leaves(self, other), self.conditions)
 
     return compute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 
 import pytest
@@ -585,3 +586,22 @@ def test_products_are_views_where_eagers_are(name, requires_grad):
         torch.testing.assert_close(result, expected)
         if not expected._is_view():
             assert not result.detach_().requires_grad
+
+
+def shifted_windows(x, window, shift):
+    b, h, w, c = x.shape
+    x = torch.roll(x, (-shift, -shift), (1, 2))
+    x = x.view(b, h // window, window, w // window, window, c)
+    parts = x.permute(0, 1, 3, 2, 4, 5).reshape(-1, window, window, c)
+    x = (parts * 2).view(b, h // window, w // window, window, window, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
+    return torch.roll(x, (shift, shift), (1, 2)), parts.shape
+
+
+def test_windows_of_any_size_are_compiled_in_no_time():
+    """The places that such views of views lead to are quotients in quotients."""
+    compiled = framejit.optimize(shifted_windows)
+    start = time.monotonic()
+    for sizes, window, shift in (((2, 4, 4, 3), 2, 1), ((1, 6, 6, 3), 3, 0), ((1, 8, 6, 3), 2, 1)):
+        x = torch.randn(sizes)
+        assert_same(shifted_windows(x, window, shift), compiled(x, window, shift))
+    assert time.monotonic() - start < 60

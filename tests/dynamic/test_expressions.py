@@ -109,3 +109,23 @@ def test_text_says_what_is_divided_by_what():
     texts = [str(each) for each in ((a + one) // eight, a % (a * b), a // (b + one), (a * b) // eight)]
     assert texts == ["((a + 1) // 8)", "(a % (a*b))", "(a // (b + 1))", "(a*b // 8)"]
     assert ((a + eight - one) // eight).bounds == (1, 13)
+
+
+def test_quotients_in_quotients_end_as_numbers():
+    """Each step writes what came before it three times: after forty no computer could hold it."""
+    conditions = Conditions()
+    size = symbolic(Expression.of(Symbol("n", 1000, (2, INFINITE))), conditions)
+    plain = 1000
+    for _ in range(40):
+        size = size // 2 + size % 3 + (size + 1) // 5
+        plain = plain // 2 + plain % 3 + (plain + 1) // 5
+    assert expression_of(size).value == plain
+    assert [str(condition) for condition in conditions] == ["1000 == n"]
+    assert len(str(size)) < 10
+
+
+def test_long_sums_stay_open():
+    conditions = Conditions()
+    symbols = [Symbol(f"s{i}", i + 2, (2, INFINITE)) for i in range(1000)]
+    size = sum(symbolic(Expression.of(symbol), conditions) for symbol in symbols)
+    assert expression_of(size).value is None and not list(conditions)

@@ -145,7 +145,7 @@ class SymbolicSize:
 
 def symbolic_size(expression: Expression, conditions: Conditions) -> Any:
     """The expression as a size: an int where it is a number."""
-    expression = conditions.simplified(expression)
+    expression = conditions.kept_short(expression)
     value = expression.value
     return SymbolicSize(expression, conditions) if value is None else value
 
