@@ -461,6 +461,29 @@ def test_hooks_on_nodes_of_autograd():
         assert seen == [1]
 
 
+def test_a_hook_that_is_removed_behind_the_backward():
+    def step(w, x):
+        handle = w.register_hook(lambda gradient: gradient * 2)
+        (w * x).sum().backward()
+        handle.remove()
+        return w.grad, len(w._backward_hooks)
+
+    both(lambda: (leaf(3),), step, lambda: (leaf(3).detach(),), breaks=True)
+
+
+def test_numbers_of_hooks_are_the_programs_own():
+    def step(w, other, x):
+        (w * x).sum().backward()
+        first = other.register_forward_hook(lambda *given: None)
+        (w * x * 2).sum().backward()
+        second = other.register_forward_hook(lambda *given: None)
+        first.remove()
+        second.remove()
+        return second.id - first.id, len(other._forward_hooks)
+
+    both(lambda: (leaf(3), nn.Linear(2, 2)), step, lambda: (leaf(3).detach(),))
+
+
 def test_what_was_computed_before_the_call():
     def step(w, hidden, x):
         (hidden * w * x).sum().backward()

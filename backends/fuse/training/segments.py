@@ -16,9 +16,9 @@ from typing import Any, Final
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils.hooks import RemovableHandle
 
 from framejit.backends.fuse.not_fusable import NeedsGradients
+from framejit.environment.hook_handles import remove_hook
 
 MOST: Final = 32
 """The most segments that a graph is divided into: each costs a compiled backward, and in each call some
@@ -150,16 +150,8 @@ def _ending_at(borders: Sequence[Edge]) -> Iterator[None]:
     """Lets no gradient through the nodes that these come out of."""
     with ExitStack() as stack:
         for node in dict.fromkeys(node for node, _ in borders):
-            stack.callback(_remove, node.register_prehook(lambda given: (None,) * len(given)))
+            stack.callback(remove_hook, node.register_prehook(lambda given: (None,) * len(given)))
         yield
-
-
-def _remove(handle: RemovableHandle) -> None:
-    """Removes a hook and gives back the number that its handle has taken, unless another thread has taken one since.
-    The program sees these numbers, and code that is captured right now may have read the next one."""
-    handle.remove()
-    if RemovableHandle.next_id == handle.id + 1:
-        RemovableHandle.next_id = handle.id
 
 
 def _kept_by(node: Any) -> Iterator[Sequence[torch.Tensor]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from framejit.environment.hook_handles import remove_hook
 from framejit.guards.sources import AttrSource
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
@@ -197,7 +198,7 @@ def _has_hooks_of_nodes(leaf: torch.Tensor) -> bool:
     for register in (node.register_hook, node.register_prehook):
         handle: Any = register(_nothing)
         found = found or len(handle.hooks_dict_ref()) > 1
-        handle.remove()
+        remove_hook(handle)
     return found
 
 
