@@ -31,6 +31,7 @@ from framejit.backends.fuse.layers.expansion import Uneven
 from framejit.backends.fuse.layers.shortened import Shortened, shortened
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
+from framejit.backends.fuse.plan.heap import keep_heap
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import note_folding, plainly, samples_of, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
@@ -184,6 +185,8 @@ def _compile_inference(
         _recall(graph, found.record, weights)
     record = found.record
     note_folding(graph, record.folding)
+    if record.folding.constants:
+        keep_heap(record.parts)
     run: Callable[..., Any] = found.plan
     if record.cuda and gm.meta.get(LAUNCH_GRAPHS):
         run = LaunchGraphs(found.plan, found.parts, recorder_of, tell_launches(graph))

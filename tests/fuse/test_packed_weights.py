@@ -121,8 +121,14 @@ def trained(module: nn.Module) -> nn.Module:
 
 
 def packed(fast: object) -> int:
-    """How many operations of all graphs take packed weights."""
-    return sum(name in PACKED for graph in framejit.inspect(fast).graphs for name in graph.externs)
+    """How many operations of all graphs take packed weights: the libraries', and convolutions of ours."""
+    return sum(name in PACKED for graph in framejit.inspect(fast).graphs for name in graph.externs) + len(direct(fast))
+
+
+def direct(fast: object) -> list[str]:
+    """The names of the convolutions of ours, with those of what they do along."""
+    kernels = (kernel.name for graph in framejit.inspect(fast).graphs for kernel in graph.kernels)
+    return [name for name in kernels if name.startswith("convolution_")]
 
 
 def several(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -20,6 +20,7 @@ import torch
 from framejit import _native
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.file_content import content_of
+from framejit.backends.fuse.graph.direct_convolution import blocked_weight
 from framejit.backends.fuse.graph.folded_norm import folded_norm
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText
@@ -170,7 +171,7 @@ def plan_key(
     operations = {operation.name(): operation for operation in (*ADDED, *text.operations)}
     computing = {
         "folded_norm": folded_norm, "packed_convolution_weight": packed_convolution_weight,
-        "packed_product_weight": packed_product_weight,
+        "packed_product_weight": packed_product_weight, "blocked_weight": blocked_weight,
         **{name: operation for name, operation in operations.items() if is_computable(operation)},
     }
     returns = tuple(isinstance(output, Value) for output in graph.outputs)

@@ -14,6 +14,7 @@ from typing import Final
 
 import torch
 
+from framejit.backends.fuse.graph.direct_convolution import is_direct
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.targets.lookup import target_of
@@ -29,9 +30,12 @@ FEW_PRODUCTS, FEW_GROUPED = 1 << 20, 1 << 18
 
 
 def packs_convolution(node: Node) -> bool:
-    """Whether a node is a convolution of images that is quicker with a packed weight, and this torch has that."""
+    """Whether a node is a convolution of images that is quicker with a packed weight: by a kernel of ours, or by the
+    library if this torch has that."""
     if node.operation is not torch.ops.aten.conv2d.default or not _is_packable(node):
         return False
+    if is_direct(node):
+        return True
     x, weight = node.args[:2]
     if x.dim() != 4 or CONVOLUTION is None or not torch._C._get_mkldnn_enabled():
         return False

@@ -6,7 +6,7 @@ from typing import Any
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var
-from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel, Kernel
 
 
 def shape_of(kernel: Kernel) -> Hashable:
@@ -33,7 +33,9 @@ class _Shape:
         memories: dict[str, int] = {}
         yield tuple(memories.setdefault(buffer.memory, len(memories)) for buffer in kernel.buffers.values())
         yield tuple(self.loop(var) for var in kernel.parallel), tuple(self.loop(var) for var in kernel.reduction)
-        for store in kernel.stores:
+        if isinstance(kernel, ConvolutionKernel):
+            yield kernel.convolution.told
+        for store in kernel.said:
             for root in (store.value, *(atom.value for atom in store.index.indirects)):
                 for node in root.walk() if root not in self.values else ():
                     if node not in self.values:
@@ -47,7 +49,7 @@ class _Shape:
     def value(self, node: Expr) -> Hashable:
         attribute: Any = node.attr
         if node.op == "load":
-            attribute = self.buffers[attribute[0]], self.index(attribute[1])
+            attribute = self.buffers.get(attribute[0]), self.index(attribute[1])  # None: what a convolution gives
         elif node.op == "index":
             attribute = self.index(attribute)
         elif node.op == "const":

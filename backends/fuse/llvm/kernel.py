@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from framejit.backends.fuse.layers.named_text import NamedText
 from framejit.backends.fuse.llvm.alike import shape_of
 from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CompiledCode, CpuKernel, code_of
+from framejit.backends.fuse.llvm.convolution import ConvolutionWriter
 from framejit.backends.fuse.llvm.jit import compile_text
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.plan import plan_loops
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
-from framejit.backends.fuse.loop_ir.nodes import Kernel
+from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel, Kernel
 from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 
@@ -23,6 +24,9 @@ def kernel_text(kernel: Kernel) -> tuple[str, tuple[SymbolicSize, ...], int, int
 
     Raises NotImplementedError for what the generator cannot do.
     """
+    if isinstance(kernel, ConvolutionKernel):
+        writer = ConvolutionWriter(kernel)
+        return writer.write(FUNCTION), (), writer.total, writer.grain
     plan = plan_loops(kernel)
     text, sizes = KernelWriter(plan, FUNCTION).write()
     return text, sizes, plan.total, plan.grain
@@ -100,14 +104,15 @@ def compile_cpu_kernel(
 
 def _remarks(kernel: Kernel) -> str:
     """Comments that give the user's source lines and what is computed, each expression once."""
-    lines = [
-        *kernel.origins,
-        f"{kernel.name}: for {_loops(kernel.parallel) or 'one element'}"
-        + (f", reducing {_loops(kernel.reduction)}" if kernel.reduction else ""),
-    ]
+    if isinstance(kernel, ConvolutionKernel):
+        what = str(kernel.convolution)
+    else:
+        what = f"for {_loops(kernel.parallel) or 'one element'}"
+        what += f", reducing {_loops(kernel.reduction)}" if kernel.reduction else ""
+    lines = [*kernel.origins, f"{kernel.name}: {what}"]
     lines += [f"%p{position} is {buffer}" for position, buffer in enumerate(kernel.buffers.values())]
     names: dict[Expr, str] = {}
-    for store in kernel.stores:
+    for store in kernel.said:
         for root in (*(atom.value for atom in store.index.indirects), store.value):
             for node in root.walk() if root not in names else ():
                 if node not in names:

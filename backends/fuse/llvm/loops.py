@@ -7,6 +7,7 @@ from typing import Final
 
 from framejit.backends.fuse.llvm.accumulators import Reduction, first_position, identity
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
+from framejit.backends.fuse.llvm.counted_loop import counted_loop
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
 from framejit.backends.fuse.llvm.reduction_loops import ReductionLoops
@@ -112,37 +113,17 @@ class KernelWriter(Emitter):
             after = body(parent, start, state)
             self.levels.pop()
             return after
-        header = Block(self.module.fresh("loop"))
-        self.blocks.append(header)
-        asm = Assembler(self.module, header)
-        turn = self.put_home(Value(f"%i.{header.label}", "i64"), len(self.levels) - (not level))
-        carried = [Value(f"%{self.module.fresh('c')}", value.type, value.lanes) for value in state]
-        if level:
-            self.levels.append(Level(asm))
-        after = body(asm, turn, carried)
-        if level:
-            self.levels.pop()
-        following = asm.binary("add nuw nsw", turn, integer(step))
-        again = asm.compare("slt", following, stop)
-        leave = Block(self.module.fresh("after"))
-        self.blocks.append(leave)
-        asm.do(f"br {again}, label %{header.label}, label %{leave.label}")
-        before = parent.block
-        if may_be_empty:
-            some = parent.compare("slt", start, stop)
-            parent.do(f"br {some}, label %{header.label}, label %{leave.label}")
-        else:
-            parent.do(f"br label %{header.label}")
-        for register, first, last in zip([turn, *carried], [start, *state], [following, *after]):
-            header.phis.append(
-                f"{register.text} = phi {register.full_type} [ {first.text}, %{before.label} ], [ {last.text}, "
-                f"%{asm.block.label} ]"
-            )
-        parent.block = leave
-        if not may_be_empty:
+
+        def within(asm: Assembler, turn: Value, carried: list[Value]) -> list[Value]:
+            self.put_home(turn, len(self.levels) - (not level))
+            if level:
+                self.levels.append(Level(asm))
+            after = body(asm, turn, carried)
+            if level:
+                self.levels.pop()
             return after
-        assert not state, "nothing is carried around a loop that may be empty"
-        return []
+
+        return counted_loop(self.blocks, parent, start, stop, step, state, within, may_be_empty=may_be_empty)
 
     def _grid(self) -> None:
         """The parallel loop."""

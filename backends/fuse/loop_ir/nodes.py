@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -208,7 +208,59 @@ class SplitAttention:
         return f"attention of {given} by parts of {self.keys_a_part} keys: {', '.join(self.writes)}"
 
 
-Node = ComputeNode | ExternNode | SplitAttention
+@dataclass(eq=False)
+class Convolution:
+    """A convolution of images in float32 that lie in channels-last memory, as its result does. The weight was laid out
+    for it (`graph/direct_convolution.py`).
+
+    A code generator writes it as a whole: where an image ends, which of its loops have turns depends on the others.
+    """
+
+    image: Buffer
+    """(images, channels, height, width)."""
+    weight: Buffer
+    """(blocks of output channels, height, width, input channels, channels of a block)."""
+    bias: Buffer | None
+    result: Buffer
+    """(images, output channels, height, width)."""
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    device: torch.device
+    origins: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        """The buffers that it reads."""
+        return {buffer.name: [] for buffer in (self.image, self.weight, self.bias) if buffer is not None}
+
+    @property
+    def writes(self) -> list[str]:
+        return [self.result.name]
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each output channel is of one input channel."""
+        return self.weight.sizes[3] == 1 < self.image.sizes[1]
+
+    @property
+    def products(self) -> int:
+        """How many products each element of the result is the sum of."""
+        return math.prod(self.weight.sizes[1:4])
+
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """All that it is but for names."""
+        sizes = self.image.sizes, self.weight.sizes, self.result.sizes
+        return *sizes, self.stride, self.padding, self.dilation, self.bias is not None
+
+    def __str__(self) -> str:
+        kind = "depthwise convolution" if self.is_depthwise else "convolution"
+        given = ", ".join(f"{buffer.name}{list(buffer.sizes)}" for buffer in (self.image, self.weight))
+        return f"{kind} of {given}{f' with {self.bias.name}' if self.bias is not None else ''}: {self.result.name}"
+
+
+Node = ComputeNode | ExternNode | SplitAttention | Convolution
 
 
 @dataclass(eq=False)
@@ -238,6 +290,11 @@ class Kernel(ComputeNode):
         return super().reads
 
     @property
+    def said(self) -> list[Store]:
+        """The stores whose expressions say what it computes."""
+        return self.stores
+
+    @property
     def parallel_size(self) -> int:
         return math.prod(var.size for var in self.parallel)
 
@@ -265,6 +322,29 @@ class AttentionKernel(Kernel):
     @property
     def writes(self) -> list[str]:
         return self.attention.writes
+
+
+@dataclass(eq=False)
+class ConvolutionKernel(Kernel):
+    """A `Convolution` as it is compiled. It has no loops that others know of."""
+
+    convolution: Convolution = field(kw_only=True)
+    epilogue: Store | None = None
+    """What is stored in place of the convolution's result, which loads of that name stand for: element by element, all
+    at the same place."""
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        loads = self.epilogue.value.loads() if self.epilogue is not None else ()
+        return {**self.convolution.reads, **{load.attr[0]: [] for load in loads if load.attr[0] in self.buffers}}
+
+    @property
+    def writes(self) -> list[str]:
+        return [self.epilogue.buffer] if self.epilogue is not None else self.convolution.writes
+
+    @property
+    def said(self) -> list[Store]:
+        return [] if self.epilogue is None else [self.epilogue]
 
 
 @dataclass
@@ -297,6 +377,11 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
             name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
             lines.append(f"{name}{node.attention if isinstance(node, Kernel) else node}")
             continue
+        if isinstance(node, Convolution | ConvolutionKernel):
+            name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
+            lines.append(f"{name}{node.convolution if isinstance(node, Kernel) else node}")
+            lines += _store_lines(node.said) if isinstance(node, Kernel) else []
+            continue
         if isinstance(node, Kernel) and node.members:
             lines += ["one launch of", *text_of(node.members, {}).splitlines()]
             continue
@@ -304,24 +389,24 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
         parallel = ", ".join(f"{var}<{var.size}" for var in node.parallel)
         reduction = ", ".join(f"{var}<{var.size}" for var in node.reduction)
         lines.append(f"{name}for {parallel or 'one element'}{f', reducing {reduction}' if reduction else ''}:")
-        lines += _store_lines(node)
+        lines += _store_lines(node.stores)
     return "\n".join([*(f"{buffer}" for buffer in buffers.values()), *lines])
 
 
-def _store_lines(node: ComputeNode) -> list[str]:
-    """What a loop nest stores; a value that is used more than once, or lies deep, gets a line and a name of its own."""
-    uses = Counter(operand for value in _values(node) for operand in value.operands())
+def _store_lines(stores: Sequence[Store]) -> list[str]:
+    """What is stored; a value that is used more than once, or lies deep, gets a line and a name of its own."""
+    uses = Counter(operand for value in _values(stores) for operand in value.operands())
     depth: dict[Expr, int] = {}
     text: dict[Expr, str] = {}
     lines: list[str] = []
-    for value in _values(node):
+    for value in _values(stores):
         depth[value] = 1 + max((depth[operand] for operand in value.operands()), default=0)
         text[value] = value.text([text[operand] for operand in value.args])
         if value.args and (uses[value] > 1 or depth[value] > READABLE_DEPTH):
             name = f"v{len(lines)}"
             lines.append(f"    {name} = {text[value]}")
             text[value], depth[value] = name, 0
-    for store in node.stores:
+    for store in stores:
         lines.append(
             f"    {store.buffer}[{store.index}] = {text[store.value]}"
             f"{'  (each turn of the reduction)' if store.in_reduction else ''}"
@@ -329,6 +414,6 @@ def _store_lines(node: ComputeNode) -> list[str]:
     return lines
 
 
-def _values(node: ComputeNode) -> Iterable[Expr]:
-    """Each expression of a node once, operands first."""
-    return dict.fromkeys(value for store in node.stores for value in store.value.walk())
+def _values(stores: Sequence[Store]) -> Iterable[Expr]:
+    """Each expression of stores once, operands first."""
+    return dict.fromkeys(value for store in stores for value in store.value.walk())

@@ -9,6 +9,8 @@ from framejit.backends.fuse.loop_ir.nodes import (
     AttentionKernel,
     Buffer,
     ComputeNode,
+    Convolution,
+    ConvolutionKernel,
     ExternNode,
     Kernel,
     Layout,
@@ -17,6 +19,7 @@ from framejit.backends.fuse.loop_ir.nodes import (
     SplitAttention,
 )
 from framejit.backends.fuse.loop_ir.rules import verify
+from framejit.backends.fuse.schedule.epilogues import epilogues
 from framejit.backends.fuse.schedule.fusion import fuse
 from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
 from framejit.backends.fuse.schedule.norms_in_products import norms_in_products
@@ -34,6 +37,7 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
     written = {graph.buffers[name].memory for node in nodes for name in node.writes}
     steps = [_step(node, number, graph.buffers, written) for number, node in enumerate(nodes)]
+    steps = epilogues(steps, graph.buffers, needed)
     verify(steps, graph.buffers, "ordering of loops")
     return side_by_side(steps, graph.buffers)
 
@@ -46,6 +50,11 @@ def _step(node: Node, number: int, buffers: dict[str, Buffer], written: Collecti
             (), (), [], node.device, node.origins, name=f"attention_{number}",
             buffers={name: buffers[name] for name in (*node.reads, *node.writes)},
             steady=_steady(node, buffers, written), attention=node,
+        )
+    if isinstance(node, Convolution):
+        return ConvolutionKernel(
+            (), (), [], node.device, node.origins, name=f"convolution_{number}",
+            buffers={name: buffers[name] for name in (*node.reads, *node.writes)}, convolution=node,
         )
     return _kernel(node, number, buffers, written)
 

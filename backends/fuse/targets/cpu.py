@@ -89,6 +89,11 @@ class CpuTarget(Target):
 
         return supports(operation.removeprefix("reduce_"), dtype, divisor)
 
+    def channel_block(self, channels: int) -> int:
+        from framejit.backends.fuse.llvm.convolution_tile import channel_block
+
+        return channel_block(channels)
+
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
         made: list[KernelLaunch] = []
         writing: Writing | None = None

@@ -163,6 +163,11 @@ class Target:
         """Whether loops of ours are the quicker ones for attention of so many queries of a head to so many keys."""
         return False
 
+    def channel_block(self, channels: int) -> int:
+        """How many output channels kernels of ours do side by side in convolutions in float32 with so many; 0 where
+        ATen's are quicker."""
+        return 0
+
     def keys_a_part(self, heads: int, keys: int, elements: int) -> int:
         """How many keys one program looks at where attention of one query is split, a power of two.
 

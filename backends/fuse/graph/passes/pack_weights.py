@@ -1,4 +1,5 @@
-"""Frozen weights of convolutions and linear layers on CPUs are laid out once as the library wants them.
+"""Frozen weights of convolutions and linear layers on CPUs are laid out once, as kernels of ours or the library want
+them.
 
 `layouts` has given the convolutions channels-last inputs before, so that what they give lies as it did.
 """
@@ -7,11 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from framejit.backends.fuse.graph.computation import Computation, Result, Weight
+from framejit.backends.fuse.graph.direct_convolution import (
+    DIRECT,
+    blocked_weight,
+    convolution_arguments,
+    is_direct,
+    of_both,
+)
 from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.node import Node
@@ -25,10 +33,9 @@ from framejit.backends.fuse.graph.packed_weights import (
 )
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.light_torch import light
 
-DEFAULTS: Final[tuple[Any, ...]] = (None, 1, 0, 1, 1)
-"""Of a convolution's bias, stride, padding, dilation and groups."""
 Made = Callable[[Weight | Result], Computation]
 """The packing of a weight."""
 Arguments = Callable[[Any], tuple[Any, ...]]
@@ -69,8 +76,17 @@ class _Packing:
         return self._product(node) if packs_product(node) else None
 
     def _convolution(self, node: Node) -> list[Node] | None:
-        x, weight, bias, stride, padding, dilation, groups = (*node.args, *DEFAULTS[len(node.args) - 2 :])
-        how = _of_both(padding), _of_both(stride), _of_both(dilation), groups
+        x, weight, bias, stride, padding, dilation, groups = convolution_arguments(node)
+        how = of_both(padding), of_both(stride), of_both(dilation), groups
+        if is_direct(node):
+            block = target_of(x.device).channel_block(weight.shape[0])
+
+            def blocked(weight: Weight | Result) -> Computation:
+                return Computation(blocked_weight, (weight, block))
+
+            return self._packed(
+                node, weight, blocked, DIRECT, lambda weight: (x, weight, bias, how[1], how[0], how[2])
+            )
 
         def made(weight: Weight | Result) -> Computation:
             return Computation(packed_convolution_weight, (weight, *how, [*x.shape]))
@@ -121,12 +137,6 @@ class _Packing:
             return constant.made
         operand = self.known.operand(weight) if self.known.knows(weight) else None
         return operand if isinstance(operand, (Weight, Result)) else None
-
-
-def _of_both(number: Any) -> list[int]:
-    """What a convolution is told for height and width, by one number or two."""
-    numbers = [*number] if isinstance(number, (list, tuple)) else [number]
-    return numbers * (2 // len(numbers))
 
 
 def _fake(argument: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Final
 FILES: Final = (
     *(
         "pointwise", "activations", "reductions", "moments", "scans", "normalisation", "softmax", "losses", "creation",
-        "rearrange", "indexing", "pooling", "attention", "random_numbers",
+        "rearrange", "indexing", "pooling", "attention", "convolutions", "random_numbers",
     ),
     "gradients",
 )
