@@ -6,13 +6,13 @@ What runs it is written as Python of its own: a loop over small graphs takes as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import fx
 
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.late_dataclass import dataclass
 
 Run = Callable[..., Any]
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
+
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

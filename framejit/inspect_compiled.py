@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -12,6 +11,7 @@ from framejit._native import Dispatcher, EntryCache
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, KernelSource, recall_all
 from framejit.dispatchers import live_dispatchers
 from framejit.errors import InvalidTarget
+from framejit.late_dataclass import dataclass
 from framejit.optimized_module import OptimizedModule, dispatcher_of
 
 

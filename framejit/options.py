@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from framejit.backends.frozen_weights import takes_frozen_weights
@@ -11,6 +11,7 @@ from framejit.backends.registry import is_registered, resolve
 from framejit.config import config
 from framejit.errors import InvalidOption
 from framejit.events import warn
+from framejit.late_dataclass import dataclass
 from framejit.suggest import did_you_mean
 
 if TYPE_CHECKING:

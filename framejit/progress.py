@@ -7,9 +7,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import TextIO
+
+from framejit.late_dataclass import dataclass
 
 AFTER, EVERY = 1.0, 0.5
 """Seconds of work before anything is shown, and between two changes of the line."""

@@ -4,7 +4,6 @@ native/guards/guard_eval.c."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
@@ -12,6 +11,7 @@ from framejit.guards import mismatch
 from framejit.guards.plain_text import short
 from framejit.guards.size_program import size_text
 from framejit.guards.tensor_facts import describe_tensor
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.guards.guard import GuardRecord

@@ -1,7 +1,7 @@
 """A guard: one assumption about one source, and the user's line that made it."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from framejit.guards.checks import CHECKS
 from framejit.guards.plain_text import short
 from framejit.guards.sources import ByIdentity, Source
 from framejit.guards.tensor_facts import TensorFacts, split_tensor_payload
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

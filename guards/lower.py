@@ -8,7 +8,7 @@ anything is read from it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from framejit import _native as native
@@ -16,6 +16,7 @@ from framejit.guards.checks import CHECKS
 from framejit.guards.guard import Guard
 from framejit.guards.size_program import native_sizes
 from framejit.guards.sources import ByIdentity, Source
+from framejit.late_dataclass import dataclass
 
 _CHECK_RANK = {check: rank for rank, check in enumerate(CHECKS)}
 _IMPLY_TYPE = [check for check, kind in CHECKS.items() if kind.implies_type]

@@ -10,12 +10,12 @@ import contextlib
 import operator
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from framejit import _native as native
 from framejit.guards.plain_text import short
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.bytecode.emitter import Emitter

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from framejit.guards.plain_text import short
+from framejit.late_dataclass import dataclass
 
 
 def split_tensor_payload(payload: Any) -> tuple[Any, int, int]:

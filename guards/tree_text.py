@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from framejit.guards.guard import Guard
 from framejit.guards.sources import Source
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(eq=False)

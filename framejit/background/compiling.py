@@ -7,7 +7,6 @@ import atexit
 import os
 import threading
 import weakref
-from dataclasses import dataclass
 from functools import cache, partial
 from time import perf_counter
 from types import FunctionType
@@ -22,6 +21,7 @@ from framejit.config import config
 from framejit.environment.collector import rests_for_others
 from framejit.environment.imports_under_way import other_threads_import
 from framejit.events import emit, warn
+from framejit.late_dataclass import dataclass
 
 MOST_UNFIT: Final = 3
 """Entries in a row that did not fit the call which found them, before a call is compiled for itself."""

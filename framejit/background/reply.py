@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Final
 
 from framejit.capture.frame_ids import new_frame_id
 from framejit.config import config
 from framejit.events import emit, hub, warn
+from framejit.late_dataclass import dataclass
 
 Capture = Callable[[Any, FunctionType, tuple[Any, ...]], Any]
 """Captures and compiles a frame of an owner, and gives the entry, or None where it stays Python's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -14,6 +14,7 @@ from framejit.config import config
 from framejit.guards.guard import GuardRecord
 from framejit.guards.sources import MODULE_TABLES, ArgSource, KeySource, Source
 from framejit.guards.tensor_facts import TensorFacts
+from framejit.late_dataclass import dataclass
 from framejit.marks import MARK
 from framejit.symbols.conditions import LEAST
 from framejit.symbols.expression import INFINITE

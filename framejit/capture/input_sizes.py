@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,6 +15,7 @@ from framejit.capture.dynamic_dims import ANY_INDEX, among_alike
 from framejit.fakes.metadata import SymbolicLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
 from framejit.symbols.open_dim import OpenDim

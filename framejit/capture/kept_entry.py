@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from types import CellType, FunctionType
 from typing import Any
@@ -38,6 +37,7 @@ from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find
 from framejit.kept.store import drop, records, tell_unused
 from framejit.kept.surroundings import key_of_frame
+from framejit.late_dataclass import dataclass
 from framejit.short_lived import count_entry, never_last
 
 _given_up: weakref.WeakSet[Any] = weakref.WeakSet()

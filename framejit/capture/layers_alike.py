@@ -11,7 +11,7 @@ captured as any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
 from framejit.guards.lower import lower
 from framejit.guards.sources import ArgSource, DictSource, IndexSource, KeySource, Source, Step
+from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +17,7 @@ from framejit import _native as native
 from framejit.backends.frozen_weights import FrozenWeight, freeze, takes_frozen_weights
 from framejit.config import config
 from framejit.guards.sources import DictSource, KeySource, Source, key_source
+from framejit.late_dataclass import dataclass
 from framejit.values.objects.module import ModuleValue
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from framejit.errors import InvalidOption
+from framejit.late_dataclass import dataclass
 from framejit.suggest import did_you_mean
 
 

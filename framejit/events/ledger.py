@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from framejit.events.event import Event
 from framejit.events.status_table import HEADINGS, NOTHING, below, row, table
 from framejit.events.training import Training
+from framejit.late_dataclass import dataclass
 
 Key = tuple[str, str, int]  # function, file, first line
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 
 from framejit.events.event import Event
 from framejit.events.hub import subscribe
+from framejit.late_dataclass import dataclass
 
 Spot = tuple[str, int, int | None, int | None]  # file, line, first and last column
 Owner = tuple[str, str, int]  # function, file, first line

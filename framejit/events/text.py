@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from framejit.events.bytecode_text import one_below_the_other, side_by_side
@@ -10,6 +9,7 @@ from framejit.events.choice import Level
 from framejit.events.event import Event
 from framejit.events.place import Place
 from framejit.events.training import Training
+from framejit.late_dataclass import dataclass
 
 Writer = Callable[[Event, str, Level], str]
 

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from framejit.events import Event
+from framejit.late_dataclass import dataclass
 
 
 @dataclass

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from framejit.fakes.light_torch import light
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, name_of
 from framejit.fakes.operation_results import empty_fake
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
+from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 import copy
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
 from framejit.events.place import Place
+from framejit.late_dataclass import dataclass
 
 MAX_BYTES = 64 * 2**20
 """Larger arguments are not copied, and rewrites then not checked."""

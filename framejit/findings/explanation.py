@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from framejit.findings.evidence import Call, Evidence
 from framejit.findings.finding import Finding, Key
 from framejit.findings.found import Found
 from framejit.findings.recompiles import Recompile, Recompiles
+from framejit.late_dataclass import dataclass
 
 WITHOUT_TENSORS = "FJ207"
 

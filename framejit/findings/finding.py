@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 from typing import Any
 
@@ -10,6 +10,7 @@ from framejit.events import Event
 from framejit.events.place import Place
 from framejit.events.text import callers
 from framejit.findings.evidence import is_library
+from framejit.late_dataclass import dataclass
 
 Key = tuple[str, int, int | None, int | None, str]
 

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from framejit import _native as native
 from framejit.events import Event
 from framejit.guards.guard import GuardRecord
 from framejit.guards.tensor_facts import TensorFacts
+from framejit.late_dataclass import dataclass
 
 _SHOWN = 4  # of more values than this that a guard missed, the rest is left out
 MIN_ENTRIES = 3

@@ -1,12 +1,12 @@
 """What a person sees of a report at the end of a script: one screen, with what costs most."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from framejit.events.place import Place
 from framejit.findings.finding import Finding, duration
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.findings.explanation import Explanation

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from framejit.backends.data_loop import Decision
 from framejit.backends.subgraph import subgraph
 from framejit.fakes.storages import storage_of
 from framejit.interpreter.chosen_tensors import Choice
+from framejit.late_dataclass import dataclass
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import SameObject
 from framejit.values.tensors.tensor import TensorValue

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from framejit.guards.sources import (
     Source,
     static_lookup,
 )
+from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import FoundObjects, WrittenObjects
 from framejit.kept.surroundings import PROBE
 from framejit.kept.tree_record import Binding, Node, is_same_tree, lookup, written_tree
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.values.context import Assumed

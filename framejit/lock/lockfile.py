@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from framejit.errors import FramejitError
+from framejit.late_dataclass import dataclass
 from framejit.lock.summary import FunctionSummary, Summary
 
 VERSION = 1

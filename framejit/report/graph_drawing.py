@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from framejit.late_dataclass import dataclass
 from framejit.report.element import Html, element, join, plural
 
 LIMIT = 250

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from framejit.late_dataclass import dataclass
 from framejit.report.element import Html, element
 
 _LINE = re.compile(r"^((?:[│ ]  )*)([├└]─ )?(.*?)\s*$")

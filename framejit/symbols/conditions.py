@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 from framejit.symbols.expression import Expression, Symbol
 

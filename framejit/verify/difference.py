@@ -5,13 +5,13 @@ import math
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
+from framejit.late_dataclass import dataclass
 from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 

@@ -6,13 +6,13 @@ have used as outputs. A front part that differs has the culprit in it; the short
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
+from framejit.late_dataclass import dataclass
 from framejit.verify.difference import Difference
 from framejit.verify.graph_runs import GraphRun, against_eager, private
 

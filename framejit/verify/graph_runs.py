@@ -5,12 +5,12 @@ import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
+from framejit.late_dataclass import dataclass
 from framejit.verify import modes, randomness
 from framejit.verify.difference import Difference, first_difference
 

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from framejit.events import emit, warn
+from framejit.late_dataclass import dataclass
 
 BACKEND, GUARD, CAPTURE = "FJ401", "FJ402", "FJ403"
 """Codes of differences: the backend computes a graph differently; an entry ran that did not fit; the capture itself is

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TextIO
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
+from framejit.late_dataclass import dataclass
 from framejit.options import Options
 from framejit.verify import modes, randomness, reproduction
 from framejit.verify.difference import Difference, first_difference

@@ -4,8 +4,9 @@ from __future__ import annotations
 import fcntl
 import os
 import termios
-from dataclasses import dataclass
 from typing import Any, Final
+
+from framejit.late_dataclass import dataclass
 
 _OUTPUT, _LOCAL, _CHARACTERS = 1, 3, 6
 """Where in what termios gives the flags of output, the local ones and the special characters are."""

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
+
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     import torch

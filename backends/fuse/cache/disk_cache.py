@@ -13,7 +13,6 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -22,6 +21,7 @@ from framejit.backends.fuse.cache.cache_entry import seal, unseal
 from framejit.backends.fuse.cache.cache_folder import Refused
 from framejit.config import config
 from framejit.events import emit, warn
+from framejit.late_dataclass import dataclass
 
 ABANDONED_AFTER: Final = 3600.0
 """Seconds after which a file that is still being written must be a dead process's."""

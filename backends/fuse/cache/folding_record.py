@@ -9,7 +9,6 @@ not for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from framejit.backends.fuse.cache.kernel_record import BadRecord
 from framejit.backends.fuse.graph.computation import Computation, Result, behind, real, weights_of
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.late_dataclass import dataclass
 
 _ALIGNMENT: Final = 16
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, functions_of, of_bytes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.thread_state import thread_state
 from framejit.config import config
 from framejit.environment.intra_op_threads import intra_op_threads
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Symbol
 

@@ -9,7 +9,6 @@ weights are put through.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -27,6 +26,7 @@ from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
 from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 

@@ -4,10 +4,12 @@ weights."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
+
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

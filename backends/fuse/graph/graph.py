@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from framejit.backends.fuse.graph.computation import Computation, Result
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Conditions
 
 

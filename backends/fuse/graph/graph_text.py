@@ -12,7 +12,7 @@ in which they come up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
@@ -21,6 +21,7 @@ from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.origin import UNKNOWN, Origin
 from framejit.backends.fuse.graph.value import Value
+from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 from framejit.symbols.sym_node import expression_of
 

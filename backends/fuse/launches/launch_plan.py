@@ -4,7 +4,7 @@ and makes the outputs. Inputs are read where they are, and outputs are fresh at 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from framejit.backends.fuse.plan.extent import extent
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.plan.plan_parts import PlanParts
 from framejit.guards.tensor_layout import LAYOUT
+from framejit.late_dataclass import dataclass
 
 Trace = Sequence[tuple[int, int, tuple[int, ...]]]
 """Of each kernel of ours that was launched the number of its step, its node in the graph, and the addresses it got."""

@@ -4,7 +4,7 @@ or operations of a library, which keep those of the capture."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from framejit.backends.fuse.plan.plan_functions import (
     view_of,
 )
 from framejit.backends.fuse.plan.plan_parts import PlanParts
+from framejit.late_dataclass import dataclass
 
 Step = tuple[Any, ...]
 

@@ -9,12 +9,12 @@ gives.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from torch import fx
 
 from framejit.backends.graph_identity import Layer, layers_of
+from framejit.late_dataclass import dataclass
 
 LONGEST: Final = 8
 """The most layers of a unit."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from framejit.backends.frozen_weights import frozen
 from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from framejit.backends.fuse.llvm.jit import LoadedObject
 from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.late_dataclass import dataclass
 
 FUNCTION: Final = "framejit_kernel"
 

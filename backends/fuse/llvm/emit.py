@@ -3,7 +3,7 @@ known."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from framejit.backends.fuse.llvm import maths, memory
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
@@ -14,6 +14,7 @@ from framejit.backends.fuse.llvm.types import REGISTER, number_text
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Atom, Index, Indirect, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Store
+from framejit.late_dataclass import dataclass
 
 ENTRY, GRID = 0, 1
 """The levels that every kernel has: the function's beginning, and one turn of the parallel loop. The loops of a pass

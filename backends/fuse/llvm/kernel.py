@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 from framejit.backends.fuse.layers.named_text import NamedText
 from framejit.backends.fuse.llvm.alike import shape_of
@@ -16,6 +15,7 @@ from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel, Kernel
 from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
+from framejit.late_dataclass import dataclass
 
 
 def kernel_text(kernel: Kernel) -> tuple[str, tuple[SymbolicSize, ...], int, int]:

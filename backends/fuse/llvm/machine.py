@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 
 import llvmlite.binding as llvm
 import torch
+
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ reductions are done."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from framejit.backends.fuse.llvm.machine import machine
@@ -14,6 +14,7 @@ from framejit.backends.fuse.loop_ir.facts import KernelFacts
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
+from framejit.late_dataclass import dataclass
 
 CHUNK: Final = 8192
 """The most elements of a row that one turn of a pointwise kernel's parallel loop does."""

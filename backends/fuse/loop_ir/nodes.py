@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import torch
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Var
+from framejit.late_dataclass import dataclass
 
 READABLE_DEPTH: Final = 6  # operations within operations that a person can follow on one line
 

@@ -4,7 +4,6 @@ token into a cache. Only where ATen itself asserts on the device that the places
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.operators.indexing import place_at
 from framejit.backends.fuse.sizes.symbolic_size import as_size, as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

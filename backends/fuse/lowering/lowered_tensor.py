@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -19,6 +18,7 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, load, rounded
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer
+from framejit.late_dataclass import dataclass
 
 Reader = Callable[[Sequence[Index]], Expr]
 """From indices, one a dimension, to the element there in the dtype that it is computed in."""

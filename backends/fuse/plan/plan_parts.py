@@ -3,7 +3,7 @@ number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -11,6 +11,7 @@ import torch
 import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
 from framejit import _native
 from framejit.backends.fuse.plan.aligned_copy import aligned_copy
+from framejit.late_dataclass import dataclass
 
 KERNEL: Final = "kernel"
 """The first item of a step that stands for the launch of a kernel: (KERNEL, number, slots)."""

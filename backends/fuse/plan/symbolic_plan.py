@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from framejit import _native
 from framejit.backends.fuse.plan.plan_parts import Launch, PlanParts, launching
 from framejit.backends.fuse.plan.sized_steps import Steps, for_sizes, has_symbols
+from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 
 Run = Callable[..., Any]

@@ -7,7 +7,6 @@ have to be the same both times.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import torch
 from framejit.backends.fuse.graph.node import argument_of
 from framejit.backends.fuse.random_numbers.operations import BERNOULLI, DTYPES, NORMAL, UNIFORM, computed_in
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
+from framejit.late_dataclass import dataclass
 
 aten = torch.ops.aten
 

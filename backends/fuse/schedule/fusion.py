@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, is_ordered
@@ -24,6 +24,7 @@ from framejit.backends.fuse.schedule.loop_order import expressions, substitute
 from framejit.backends.fuse.schedule.match import Match, cut, match_loops
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 MAX_BUFFERS: Final = 96  # pointers of one kernel; CUDA allows 4 KiB of parameters
 MAX_STORES: Final = 24

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.sizes.symbolic_size import surely_divides, surely_equal
+from framejit.late_dataclass import dataclass
 
 
 @dataclass

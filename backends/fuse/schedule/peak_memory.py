@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,6 +15,7 @@ from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
 from framejit.backends.fuse.sizes.symbolic_size import hint, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 NEVER_ALIASES: Final = {
     *(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import torch
@@ -24,6 +24,7 @@ from framejit.backends.graph_identity import identity
 from framejit.config import config
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
 from framejit.symbols.sym_node import expression_of, is_ours

@@ -6,7 +6,6 @@ The generator is imported inside of functions: a process whose kernels are on th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +15,7 @@ from framejit.backends.fuse.cache.kernel_cache import cpu_object
 from framejit.backends.fuse.not_fusable import KernelFailed
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.target import Described, KernelLaunch, Target
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.llvm.compiled_kernel import CpuKernel

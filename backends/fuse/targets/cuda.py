@@ -6,7 +6,7 @@ The generator is imported inside of functions: a process whose kernels are on th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from framejit.backends.fuse.targets.target import Described, KernelLaunch, Targe
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.tiles.block_sizes import power_above
 from framejit.events import emit
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.expr import Expr

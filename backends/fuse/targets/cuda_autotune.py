@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.targets.autotune import is_measurable, quickest
 from framejit.events import emit
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.loop_ir.nodes import Kernel

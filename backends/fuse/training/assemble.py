@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,6 +36,7 @@ from framejit.backends.fuse.training.what_is_looked_at import second_run_of
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
 from framejit.events import warn
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 

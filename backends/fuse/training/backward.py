@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.training.half import Half, Sizes
+from framejit.late_dataclass import dataclass
 
 Given = tuple[tuple[int, tuple[int, ...]], ...]
 """The outputs of a segment that gradients come to, by their places, and the strides of these gradients."""

@@ -9,7 +9,6 @@ module is divided into stages, one for the gradients that fill a bucket.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -18,6 +17,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
 from framejit.backends.fuse.training.segments import nodes_of
+from framejit.late_dataclass import dataclass
 
 MOST: Final = 16
 """The most stages that a backward is divided into: with more buckets than that, a stage fills several."""

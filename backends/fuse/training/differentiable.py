@@ -7,7 +7,7 @@ import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from framejit.backends.fuse.training.second_run import Call, Contents, RandomSta
 from framejit.backends.fuse.training.segments import by_node, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.environment.signal_handlers import SignalsWait
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.fakes.dropped_warnings import without_warnings
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 

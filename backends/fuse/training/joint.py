@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -42,6 +42,7 @@ from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.light_torch import light
 from framejit.fakes.python_decompositions import python_decompositions
+from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Conditions
 
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))

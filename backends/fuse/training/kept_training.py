@@ -11,7 +11,7 @@ import marshal
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from framejit.backends.fuse.training.training_record import TrainingReader, Trai
 from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from framejit.environment.collector import resting
 from framejit.events import emit
+from framejit.late_dataclass import dataclass
 
 KIND: Final = "training"
 """The kind of entries in the disk cache that never change."""

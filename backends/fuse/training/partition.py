@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from framejit.backends.fuse.graph.extract import extracted
@@ -22,6 +21,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.budget import regions_of
 from framejit.backends.fuse.training.joint import JointGraph, SegmentBackward
 from framejit.backends.fuse.training.keeping import bytes_of, is_lowered, storages_to_keep
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

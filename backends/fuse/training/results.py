@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from framejit.backends.fuse.plan.plan_functions import count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.training.segments import NO_STAGES, Segment, needed_segments
+from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
+from framejit.late_dataclass import dataclass
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from graphlib import TopologicalSorter
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.environment.hook_handles import remove_hook
+from framejit.late_dataclass import dataclass
 
 MOST: Final = 32
 """The most segments that a graph is divided into: each costs a compiled backward, and in each call some

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.backends.fuse.triton.tiles.multiples import ALIGNED
 from framejit.environment.collector import resting
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
@@ -19,6 +18,7 @@ from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuL
 from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates
 from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, dispatch
 from framejit.backends.fuse.triton.tiles.tile import Tile
+from framejit.late_dataclass import dataclass
 
 PREFIX: Final = "framejit_"
 """What the names of all kernels begin with in profilers; behind it comes what they compute, without the number, so that

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -10,6 +9,7 @@ from framejit.bytecode.decode import Handler, Instruction, decode
 from framejit.bytecode.liveness import UNBINDS
 from framejit.bytecode.resume_code import Layout, Site, StackKinds, StackSlot
 from framejit.capture.breaks.stack_effects import Exit, exits
+from framejit.late_dataclass import dataclass
 
 
 def stack_in_handler(handler: Handler, stack: StackKinds) -> StackKinds:

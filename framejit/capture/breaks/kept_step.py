@@ -4,7 +4,7 @@ code it runs. Another process builds the step, and the resume functions behind i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from framejit.capture.breaks.broken_frame import BrokenFrame
 from framejit.capture.breaks.resume import ResumePoints
 from framejit.capture.breaks.step import build_step
 from framejit.kept.not_kept import DoesNotFit, NotKept
+from framejit.late_dataclass import dataclass
 
 _ROOT: Final = -1
 """In the place of a function's number: the function that was captured."""

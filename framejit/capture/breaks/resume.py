@@ -12,7 +12,7 @@ declared a cell variable and not made again by MAKE_CELL serves as the variable'
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +23,7 @@ from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, Location
 from framejit.bytecode.resume_code import NOT_PASSED, Layout, ResumeCode, StackSlot
 from framejit.capture.breaks.signal_places import may_look_before, next_look
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.capture.breaks.broken_frame import BrokenFrame

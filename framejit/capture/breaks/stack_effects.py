@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 from framejit.bytecode.decode import Instruction
 from framejit.bytecode.for_iterators import CLEARS_AWAY, HAS_NULL, ITERATOR_SLOTS
 from framejit.bytecode.resume_code import StackKinds, StackSlot
 from framejit.bytecode.spellings import ENTER_WITH
+from framejit.late_dataclass import dataclass
 from framejit.signals import SkipFrame
 
 NULL_FIRST = sys.version_info < (3, 13)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import CellType, FunctionType
 from typing import Any
@@ -28,6 +28,7 @@ from framejit.capture.breaks.resume import NOT_HELD, ResumePoints, all_cells, en
 from framejit.capture.breaks.signal_places import may_look_before
 from framejit.capture.breaks.stack_effects import Exit
 from framejit.events.meter import meter
+from framejit.late_dataclass import dataclass
 
 _EMPTY_CELL = CellType()
 

@@ -1,8 +1,10 @@
 """What an entry carries for Python: its guards in words, and the resume functions it may tail-call."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
+
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.capture.breaks.resume import ResumePoints

@@ -10,7 +10,6 @@ is copied before the graph runs, by graphs that need it and no others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -30,6 +29,7 @@ from framejit.backends.may_raise import (
 )
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.storages import storage_of
+from framejit.late_dataclass import dataclass
 from framejit.values.tensors.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from framejit.kept.not_kept import NotKept
 from framejit.kept.object_table import place_of
 from framejit.kept.store import drop, keep, tell_kept, tell_not_kept
 from framejit.kept.surroundings import key_of_frame
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +15,7 @@ from framejit.findings.evidence import Evidence
 from framejit.findings.finding import NextBreak
 from framejit.findings.rewrites.proposal import Proposal, Verdict
 from framejit.findings.rewrites.trial import answer
+from framejit.late_dataclass import dataclass
 
 _exit = os._exit  # the command line puts its own in place of it
 

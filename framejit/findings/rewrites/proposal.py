@@ -1,11 +1,10 @@
 """A rewrite that a rule proposes."""
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from framejit.findings.evidence import Evidence
 from framejit.findings.finding import Finding, NextBreak
 from framejit.findings.rewrites.site import Site
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from framejit.findings.evidence import Evidence, is_library
 from framejit.findings.finding import Finding
@@ -12,6 +11,7 @@ from framejit.findings.rewrites.fresh import fresh, refusal
 from framejit.findings.rewrites.proposal import Proposal, Verdict
 from framejit.findings.rewrites.rule import RULES
 from framejit.findings.rewrites.site import Site
+from framejit.late_dataclass import dataclass
 
 SECONDS = 20.0
 """A rewrite that takes longer to try does not work."""

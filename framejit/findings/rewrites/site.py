@@ -7,9 +7,9 @@ import linecache
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from framejit.events.place import Place
+from framejit.late_dataclass import dataclass
 
 _CALLABLE_END = re.compile(rb"[\w)\]]$")  # what a parenthesis follows that is not there for grouping
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

@@ -12,7 +12,7 @@ import linecache
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -28,6 +28,7 @@ from framejit.findings.evidence import Evidence, copied
 from framejit.findings.finding import NextBreak
 from framejit.findings.rewrites.proposal import Proposal, Verdict
 from framejit.findings.rewrites.site import Site
+from framejit.late_dataclass import dataclass
 from framejit.verify.difference import first_difference
 
 BACKEND = "eager"

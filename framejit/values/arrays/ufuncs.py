@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
 from framejit.fakes.elementwise_strides import contiguous
+from framejit.late_dataclass import dataclass
 from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.float_errors import check_all, check_finite
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused

@@ -9,9 +9,9 @@ the very operations that the program would carry out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from framejit.late_dataclass import dataclass
 from framejit.values.sym_int import SymIntValue
 
 _GREATEST_END: Final = 1 << 40

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import fx
+
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -30,6 +29,7 @@ from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NotFusable, PassFailed
 from framejit.config import config
 from framejit.events import warn
+from framejit.late_dataclass import dataclass
 from framejit.suggest import did_you_mean
 from framejit.symbols.conditions import Conditions
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 WIDEST_WINDOW: Final = 25  # elements; each is a load of its own in the kernel
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast, by
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 DTYPES: Final = frozenset((torch.bfloat16, torch.float16, torch.float32, torch.float64))
 CHEAP: Final = frozenset(

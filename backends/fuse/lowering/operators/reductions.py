@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -20,6 +20,7 @@ from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, as_sizes, hint, surely_divides, surely_equal
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.late_dataclass import dataclass
 
 Step = Callable[[Expr], Expr]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.sizes.symbolic_size import hint
 from framejit.backends.fuse.triton.tiles.multiples import is_dense
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

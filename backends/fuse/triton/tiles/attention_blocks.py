@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Layout, SplitAttention
 from framejit.backends.fuse.triton.tiles.block_sizes import power_above
 from framejit.backends.fuse.triton.tiles.tile import INT32_MAX
+from framejit.late_dataclass import dataclass
 
 LEAST_INNER: Final = 16
 """Elements of a head that tensor cores multiply at least; fewer are filled up with zeros."""

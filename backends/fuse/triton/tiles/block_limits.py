@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import torch
+
+from framejit.late_dataclass import dataclass
 
 SPARED: Final = 8
 """Registers of each thread that addresses and counters take."""

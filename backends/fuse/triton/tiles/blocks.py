@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -41,6 +41,7 @@ from framejit.backends.fuse.triton.tiles.product_blocks import (
 )
 from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, together
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
+from framejit.late_dataclass import dataclass
 
 VECTOR_BYTES: Final = 16
 """Bytes of the widest load that a thread makes."""

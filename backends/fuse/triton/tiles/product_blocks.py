@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -21,6 +20,7 @@ from framejit.backends.fuse.triton.tiles.accesses import accesses
 from framejit.backends.fuse.triton.tiles.block_limits import GpuLimits
 from framejit.backends.fuse.triton.tiles.block_sizes import power_above, power_below, within
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
+from framejit.late_dataclass import dataclass
 
 ROWS: Final = 16
 """The most rows that a program takes."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from framejit.backends.fuse.triton.tiles.tile import Tile
+from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,13 @@ and threads there are."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.schedule.loop_order import all_indices
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, greatest, surely_divides
+from framejit.late_dataclass import dataclass
 
 INT32_MAX = 2**31 - 1
 
