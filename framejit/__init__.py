@@ -14,16 +14,21 @@ from framejit.environment import compat as _compat  # the check comes before eve
 from framejit.environment import cpython_layout as _cpython_layout  # so does this one
 
 # isort: split
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from framejit import errors, events
 from framejit.api import allow_in_graph, assume_constant, disable, optimize, reset, set_logs, status
 from framejit.backends.registry import list_backends, register_backend
 from framejit.config import config
 from framejit.errors import FramejitError, FramejitWarning
-from framejit.findings.explain import explain
-from framejit.inspect_compiled import inspect
-from framejit.kept.archive import load, save
 from framejit.marks import graph_break, is_compiling, mark_dynamic
 from framejit.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from framejit.findings.explain import explain
+    from framejit.inspect_compiled import inspect
+    from framejit.kept.archive import load, save
 
 __all__ = [
     "FramejitError",
@@ -49,4 +54,22 @@ __all__ = [
     "status",
 ]
 
-del _compat, _cpython_layout
+_LATE: Final = {
+    "explain": "framejit.findings.explain", "inspect": "framejit.inspect_compiled", "load": "framejit.kept.archive",
+    "save": "framejit.kept.archive",
+}
+"""Where names are that few programs use: they are imported when they are asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(_import_module(_LATE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
+
+
+del _compat, _cpython_layout, Any, Final, TYPE_CHECKING

@@ -12,7 +12,6 @@ import torch
 from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
-from framejit.coverage import measure_coverage
 from framejit.dispatchers import drop_entries, make_dispatcher, settle_background
 from framejit.errors import InvalidTarget
 from framejit.events import Status, hub
@@ -21,7 +20,6 @@ from framejit.events.log import log_writer, split_names
 from framejit.optimized_module import OptimizedModule, optimize_module, original_of
 from framejit.options import DEFAULTS, Choices, Options, check_names, make_options
 from framejit.originals import function_behind
-from framejit.payback import measure_payback
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -203,6 +201,9 @@ def reset() -> None:
 def status() -> Status:
     """All functions that framejit has met in this process, and what became of each: `print(framejit.status())` shows a
     table, `.functions` has the records, and a notebook shows it with pictures of the graphs."""
+    from framejit.coverage import measure_coverage  # no part of `import framejit`
+    from framejit.payback import measure_payback
+
     settle_background()
     records = ledger.records()
     measure_coverage(records)
@@ -223,4 +224,5 @@ def set_logs(*names: str, stream: TextIO | None = None) -> None:
     log_writer.set(split_names(names), stream, status)
 
 
-set_logs(config.logs)
+if config.logs:
+    set_logs(config.logs)

@@ -10,7 +10,7 @@ from framejit.events import FunctionRecord
 from framejit.events.meter import meter
 
 if TYPE_CHECKING:
-    from framejit.capture.breaks.resume import ResumePoints
+    from framejit.capture.breaks.resume_points import ResumePoints
 
 
 def measure_coverage(records: Iterable[FunctionRecord]) -> None:

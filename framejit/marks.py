@@ -3,13 +3,14 @@ they are captured."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from framejit.errors import InvalidOption
-from framejit.symbols.conditions import LEAST
-from framejit.symbols.expression import INFINITE, Bounds
+
+if TYPE_CHECKING:
+    from framejit.symbols.expression import Bounds
 
 MARK: Final = "_framejit_dynamic_dims"
 """The attribute of a tensor that `mark_dynamic` leaves."""
@@ -25,6 +26,9 @@ def mark_dynamic(
     The mark lies on this tensor, not on what is computed from it. Raises InvalidOption for what is no tensor, a
     dimension that it does not have, or bounds that leave no size.
     """
+    from framejit.symbols.conditions import LEAST  # for those who leave sizes open
+    from framejit.symbols.expression import INFINITE
+
     if not isinstance(tensor, torch.Tensor):
         raise InvalidOption(f"mark_dynamic takes a tensor, not {type(tensor).__name__}")
     low, high = LEAST if min is None else min, INFINITE if max is None else max

@@ -6,7 +6,7 @@ import json
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, recall, remember
@@ -14,11 +14,10 @@ from framejit.backends.fuse.account.telling import tell_found, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import read_kept
 from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.in_parts import GraphInParts
-from framejit.backends.fuse.kept_parts import find_parts, keep_parts
-from framejit.backends.fuse.kept_sizes import KeptSizes
 from framejit.backends.fuse.selecting import plainly, samples_of, selector, total
-from framejit.backends.fuse.sizes.by_size import BySize
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.sizes.by_size import BySize
 
 _LEFT_TO_ATEN: Final = "left to ATen"
 _TRAINING: Final = "training"
@@ -28,7 +27,10 @@ _IN_PARTS: Final = "in parts"
 def kept_form(compiled: Callable[..., Any]) -> str:
     """The text by which another process finds a compiled graph (`from_kept_form`). Raises NotCacheable for a graph that
     has none."""
-    from framejit.backends.fuse.training.differentiable import Differentiable  # processes that find graphs need neither
+    from framejit.backends.fuse.in_parts import GraphInParts  # processes that find graphs need none of these
+    from framejit.backends.fuse.kept_parts import keep_parts
+    from framejit.backends.fuse.sizes.by_size import BySize
+    from framejit.backends.fuse.training.differentiable import Differentiable
     from framejit.backends.fuse.training.kept_training import keep_training
 
     if isinstance(compiled, GraphInParts):
@@ -48,6 +50,8 @@ def kept_form(compiled: Callable[..., Any]) -> str:
 
 def part_modules(compiled: Callable[..., Any]) -> list[Any]:
     """The graphs that a compiled graph consists of, for each of which `from_kept_form` wants one in `module.parts`."""
+    from framejit.backends.fuse.in_parts import GraphInParts  # processes that find graphs do not ask
+
     return [part.module for part in compiled.parts] if isinstance(compiled, GraphInParts) else []
 
 
@@ -69,6 +73,8 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
     """
     said = json.loads(written)
     if _IN_PARTS in said:
+        from framejit.backends.fuse.kept_parts import find_parts  # for those who ask for gradients
+
         return find_parts(said[_IN_PARTS], module, graph_id, give_up, from_kept_form)
     if _TRAINING in said:
         from framejit.backends.fuse.training.kept_training import find_training  # for those who train
@@ -80,6 +86,8 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
         return _as_aten(module, graph, str(reason))
     kept = read_kept(written)
     if kept.sizes:
+        from framejit.backends.fuse.kept_sizes import KeptSizes  # for those who leave sizes open
+
         return KeptSizes(kept, module, graph_id, give_up).switch()
     key = kept.key_now()
     found = find(key, graph, module.forward) if key is not None else None

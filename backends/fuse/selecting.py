@@ -4,17 +4,19 @@ the quicker is kept."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.cache.folding_record import Folding
-from framejit.backends.fuse.cache.plan_record import PlanRecord
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+    from framejit.backends.fuse.cache.folding_record import Folding
+    from framejit.backends.fuse.cache.plan_record import PlanRecord
 
 SAMPLES: Final = 3
 """Calls of a plan, and of eager, that are measured before the quicker one is chosen."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from framejit.bytecode.resume_code import ResumeCode
-from framejit.capture.breaks.resume import ResumePoints
+from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.frame_ids import new_frame_id
 from framejit.interpreter.provenance import Origins, of_guard
 

@@ -16,8 +16,8 @@ from framejit.backends.autocast_nesting import nesting
 from framejit.backends.graph_identity import new_graph_id
 from framejit.backends.registry import can_be_kept, from_kept_form
 from framejit.bytecode.flattened import flattened
-from framejit.capture.breaks.kept_step import original_code, read_step
-from framejit.capture.breaks.resume import ResumePoints
+from framejit.bytecode.original_code import original_code
+from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.kept_inputs import Copied, copies_of
@@ -187,6 +187,8 @@ class _Finding:
         emit("capture_found", **self.place, graph_id=graph_id)
         made = self._of_graph(told, graph_id, points) if told["graph"] is not None else {}
         if found.at_break is not None:
+            from framejit.capture.breaks.kept_step import read_step  # graphs that don't break need no bytecode
+
             made[STEP] = read_step(found.at_break, fn, found.object, points)
             self.compiler.watch_frames()
         slots = found.slots(made)

@@ -7,19 +7,31 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from framejit.errors import InvalidOption
 from framejit.events.choice import Choice, Level, choose, help_text
 from framejit.events.event import Event
 from framejit.events.hub import subscribe
-from framejit.events.text import LOGS
 
-MEANINGS = {
-    **{name: log.meaning for name, log in LOGS.items()},
-    "status": "what became of each function, at the end of the process",
-}
-"""The names `set_logs` and FRAMEJIT_LOGS take, and what they stand for."""
+if TYPE_CHECKING:
+    from framejit.events.text import Log
+
+
+def logs() -> dict[str, Log]:
+    """The logs of events, by name. How they are worded is imported by those who read one."""
+    from framejit.events.text import LOGS
+
+    return LOGS
+
+
+def meanings() -> dict[str, str]:
+    """The names `set_logs` and FRAMEJIT_LOGS take, and what they stand for."""
+    return {
+        **{name: log.meaning for name, log in logs().items()},
+        "status": "what became of each function, at the end of the process",
+    }
+
 
 _OF_CAPTURES = frozenset(("graph", "guards", "bytecode"))
 
@@ -41,7 +53,7 @@ class LogWriter:
         """Write the logs named from here on, and at the end of the process, where that is among them, what `status`
         gives."""
         self._status = status
-        choice = choose(names, MEANINGS)
+        choice = choose(names, meanings())
         file = _open(choice.file) if choice.file is not None and choice.levels else None
         self._unsubscribe()
         self._unsubscribe = _nothing
@@ -50,13 +62,13 @@ class LogWriter:
         self._choice, self._stream, self._file = choice, stream, file
         self._graphs = {}
         if choice.help:
-            (stream or sys.stderr).write(help_text(MEANINGS) + "\n")
+            (stream or sys.stderr).write(help_text(meanings()) + "\n")
         if choice.levels:
             self._unsubscribe = subscribe(self._hear)
 
     def _hear(self, event: Event) -> None:
         where = self._where(event)
-        for name, log in LOGS.items():
+        for name, log in logs().items():
             level = self._choice.levels.get(name)
             if level is not None and log.kind == event.kind:
                 text = log.write(event, where, level)

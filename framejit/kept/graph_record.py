@@ -13,7 +13,6 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.backends.fuse.layers.python_text import python_text
 from framejit.kept import plain_values
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find, place_of
@@ -28,6 +27,8 @@ def written_graph(module: fx.GraphModule) -> list[Any]:
             raise NotKept("its graph holds an object of this process")
         if node.op == "call_function" and not _is_of_library(node.target):
             raise NotKept(f"its graph calls {getattr(node.target, '__qualname__', type(node.target).__name__)}")
+    from framejit.backends.fuse.layers.python_text import python_text  # for those who write one
+
     text, used = python_text(module.graph)
     return [text, [[name, _written_global(value)] for name, value in sorted(used.items())]]
 

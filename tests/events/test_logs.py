@@ -9,7 +9,7 @@ import torch
 import framejit
 from framejit.errors import InvalidOption
 from framejit.events import emit
-from framejit.events.log import MEANINGS
+from framejit.events.log import meanings
 
 import forked
 
@@ -207,7 +207,7 @@ def test_json_lines(log):
 
 def test_help(log):
     framejit.set_logs("help", stream=log)
-    for name in MEANINGS:
+    for name in meanings():
         assert f"\n  {name} " in log.getvalue()
     for word in ("all", "+NAME", "-NAME", "file=FILE", "json"):
         assert f"\n  {word} " in log.getvalue()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.events import emit
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 
 
 def tell_fused(graph: CompiledGraph, before: str, after: str) -> None:

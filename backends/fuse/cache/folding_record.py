@@ -9,14 +9,16 @@ not for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from framejit.backends.fuse.cache.kernel_record import BadRecord
 from framejit.backends.fuse.graph.computation import Computation, Result, behind, real, weights_of
-from framejit.backends.fuse.graph.graph import Graph
 from framejit.late_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.graph.graph import Graph
 
 _ALIGNMENT: Final = 16
 

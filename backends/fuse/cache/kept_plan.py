@@ -11,16 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, functions_of, of_bytes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
-from framejit.backends.fuse.graph.graph import Graph
 from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.graph.graph import Graph
 
 
 @dataclass(frozen=True)

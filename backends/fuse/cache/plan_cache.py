@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
-from framejit.backends.fuse.cache.plan_key import NotCacheable, PlanKey, SymbolicSizes, plan_key
+from framejit.backends.fuse.cache.plan_key import NotCacheable, PlanKey, SymbolicSizes
 from framejit.backends.fuse.cache.plan_record import PlanRecord, conditions_of, read, write
-from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.targets.kernel_code import load_kernels
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.config import config
@@ -59,6 +58,8 @@ def key_for(
     each stage is to be written down."""
     if config.artifacts or not config.cache_size:
         return None
+    from framejit.backends.fuse.cache.graph_key import plan_key  # for those who have a graph
+
     try:
         return plan_key(graph, text, tracked, weights, sizes, autotune, same_random_numbers, short)
     except NotCacheable as e:
@@ -104,6 +105,8 @@ def keep(key: PlanKey, record: PlanRecord) -> None:
 def find_variant(key: PlanKey, graph: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:
     """A plan that was kept under a key with symbolic sizes, and is right for the sizes now, as `find` otherwise; and
     the records of all that are kept there."""
+    from framejit.backends.fuse.sizes.by_size import holds  # for those who leave sizes open
+
     assert key.sizes is not None
     now = {symbol: symbol.hint for symbol in key.sizes.symbols}
     kept = _variants(key, graph)

@@ -19,11 +19,9 @@ from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 from framejit.backends.fuse.cache.plan_key import LARGEST, NotCacheable, PlanKey, bytes_of, of_bytes
 from framejit.backends.fuse.cache.size_record import read_condition, written_condition
 from framejit.backends.fuse.cache.value_record import SEQUENCES, ValueReader, ValueWriter, checked, index
-from framejit.backends.fuse.graph.computation import Computation, Result, Weight
-from framejit.backends.fuse.graph.frozen_values import plainly
+from framejit.backends.fuse.graph.computation import Computation, Result, Weight, plainly
 from framejit.backends.fuse.plan.plan_functions import laid_out_as
 from framejit.backends.fuse.plan.plan_parts import KERNEL, PlanParts
-from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.late_dataclass import dataclass
@@ -65,7 +63,11 @@ class PlanRecord:
 
     def by_aten(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What runs where the plan can't: a graph's operations, with the random numbers that its kernels make."""
-        return drawing_as_kernels(forward) if self.draws else forward
+        if not self.draws:
+            return forward
+        from framejit.backends.fuse.random_numbers.drawn_again import drawing_as_kernels  # for those who draw
+
+        return drawing_as_kernels(forward)
 
 
 def write(record: PlanRecord, key: PlanKey) -> bytes:

@@ -4,6 +4,7 @@ weights."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -93,3 +94,14 @@ def _operands(values: Any) -> Iterator[Weight | Result]:
             yield value
         elif type(value) in (list, tuple):
             yield from _operands(value)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Without autograd, inference tensors and autocast: what is computed here outlives the call, and autocast is in the
+    graph already."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch._C._DisableAutocast())
+        yield

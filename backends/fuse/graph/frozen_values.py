@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import fx
@@ -111,14 +110,3 @@ class FrozenValues(KnownValues):
 
     def _weights_behind(self, values: Sequence[Value]) -> frozenset[Value]:
         return frozenset().union(*(self._made_of.get(value, ()) for value in values))
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Without autograd, inference tensors and autocast: what is computed here outlives the call, and autocast is in the
-    graph already."""
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(torch._C._DisableAutocast())
-        yield

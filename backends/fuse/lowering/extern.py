@@ -18,47 +18,10 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.storages import Storages
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.attention import attention_of_varying_sizes
+from framejit.backends.fuse.plan.callables import callable_of
 from framejit.backends.fuse.plan.plan_functions import scattered, strided_copy
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.may_raise import may_raise, may_warn
-
-# Python's own entries to operations parse their arguments quicker than an OpOverload does. Only those are here whose
-# parameters have the operation's order, and whose overloads can't be mixed up.
-_FUNCTIONS: Final = (
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "addmv",
-    "mv",
-    "dot",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "bilinear",
-    "embedding",
-    "index_select",
-    "gather",
-    "cumsum",
-    "topk",
-    "sort",
-    "cat",
-    "stack",
-    "cdist",
-)
-_NN_FUNCTIONS: Final = (
-    "linear", "scaled_dot_product_attention", "one_hot", "pad", "avg_pool2d", "adaptive_avg_pool2d",
-    "upsample_nearest2d",
-)
-_BY_POSITION: Final = {
-    **{name: getattr(torch._C._VariableFunctions, name) for name in _FUNCTIONS},
-    **{name: getattr(torch._C._nn, name) for name in _NN_FUNCTIONS},
-}
-
 
 PLACED: Final[dict[torch._ops.OpOverload, Callable[..., Any]]] = {
     torch.ops.aten.as_strided_scatter.default: scattered,
@@ -66,13 +29,6 @@ PLACED: Final[dict[torch._ops.OpOverload, Callable[..., Any]]] = {
 }
 """What names a place in a tensor's storage, which may begin elsewhere when a plan runs, by what counts from the
 tensor's own beginning."""
-
-
-def callable_of(func: torch._ops.OpOverload) -> Callable[..., Any]:
-    """The quickest callable that does the operation."""
-    if func.namespace == "aten" and func._overloadname in ("default", "padding", ""):
-        return _BY_POSITION.get(func._opname, func)
-    return func
 
 
 def call_extern(b: Builder, storages: Storages, node: Node) -> None:

@@ -21,7 +21,7 @@ from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Layout, Store
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.extern import buffers_for_results, callable_of, may_speak_when_run
+from framejit.backends.fuse.lowering.extern import buffers_for_results, may_speak_when_run
 from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.indexed_writes import IndexedWrite, indexed_write
 from framejit.backends.fuse.lowering.lowered_tensor import (
@@ -34,6 +34,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import (
 )
 from framejit.backends.fuse.lowering.lowerings import functional_name, lowering_of
 from framejit.backends.fuse.lowering.storages import Held, Storages
+from framejit.backends.fuse.plan.callables import callable_of
 from framejit.backends.fuse.plan.plan_functions import count_back, count_exactly
 from framejit.fakes.operation_kinds import counted_in_lists
 

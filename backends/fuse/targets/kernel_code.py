@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.loop_ir.nodes import Kernel
-from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import Described, KernelLaunch
+
+if TYPE_CHECKING:
+    from framejit.backends.fuse.loop_ir.nodes import Kernel
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
 
 
 def _plain(kernel: Kernel) -> Kernel:
+    from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel  # a process that finds kernels needs none
+
     return kernel.plain() if isinstance(kernel, RenamedKernel) else kernel
 
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
-from framejit.backends.fuse.launches.recorder import Recorder
-from framejit.backends.fuse.targets.cpu import CpuTarget
-from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.target import Target, WithoutMemory
 
-_KINDS: Final[dict[str, type[Target]]] = {"cpu": CpuTarget, "cuda": CudaTarget, "meta": WithoutMemory}
+if TYPE_CHECKING:
+    from framejit.backends.fuse.launches.recorder import Recorder
+
+
+def _cpu() -> type[Target]:
+    from framejit.backends.fuse.targets.cpu import CpuTarget
+
+    return CpuTarget
+
+
+def _cuda() -> type[Target]:
+    from framejit.backends.fuse.targets.cuda import CudaTarget
+
+    return CudaTarget
+
+
+_KINDS: Final[dict[str, Callable[[], type[Target]]]] = {"cpu": _cpu, "cuda": _cuda, "meta": lambda: WithoutMemory}
+"""What gives the class of a kind's targets: each is imported with the first device of its kind."""
 _targets: dict[torch.device, Target] = {}
 
 
@@ -21,7 +35,7 @@ def target_of(device: torch.device) -> Target:
     """The target that holds all that is known of a device; one object for each device."""
     target = _targets.get(device)
     if target is None:
-        target = _targets[device] = _KINDS.get(device.type, Target)(device)
+        target = _targets[device] = _KINDS.get(device.type, lambda: Target)()(device)
     return target
 
 
@@ -32,7 +46,8 @@ def recorder_of(device: torch.device) -> Recorder | None:
 
 def source_suffix(language: str) -> str:
     """How the names of files end that hold kernels in a language."""
-    return next((kind.suffix for kind in _KINDS.values() if kind.language == language), Target.suffix)
+    kinds = [kind() for kind in _KINDS.values()]
+    return next((kind.suffix for kind in kinds if kind.language == language), Target.suffix)
 
 
 @contextmanager
@@ -40,7 +55,7 @@ def standing_in(kind: str, target: type[Target]) -> Iterator[None]:
     """In the block, another target is that of a kind of device. Graphs that are compiled before and after it are not
     touched."""
     before, known = _KINDS.get(kind), dict(_targets)
-    _KINDS[kind] = target
+    _KINDS[kind] = lambda: target
     _targets.clear()
     try:
         yield

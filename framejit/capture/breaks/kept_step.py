@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, Final
 
 from framejit import _native as native
 from framejit.bytecode.decode import Instruction, decode
 from framejit.bytecode.instr import Instr
+from framejit.bytecode.original_code import original_code
 from framejit.bytecode.resume_code import StackSlot
 from framejit.capture.breaks.broken_frame import BrokenFrame
-from framejit.capture.breaks.resume import ResumePoints
+from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.breaks.step import build_step
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.late_dataclass import dataclass
@@ -92,9 +93,3 @@ def read_step(
     if record["on_tensor"]:
         points.tensor_steps.add(step)
     return step
-
-
-def original_code(function: FunctionType) -> CodeType:
-    """The program's own code that a function runs; of a resume function what it was made from."""
-    resume = getattr(function, "_framejit_resume", None)
-    return function.__code__ if resume is None else resume.original

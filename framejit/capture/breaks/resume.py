@@ -11,23 +11,16 @@ declared a cell variable and not made again by MAKE_CELL serves as the variable'
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import field
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.decode import Decoded, Instruction, decode
 from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.instr import CellVar, FreeVar, Instr, Label, Location
-from framejit.bytecode.resume_code import NOT_PASSED, Layout, ResumeCode, StackSlot
+from framejit.bytecode.resume_code import Layout, ResumeCode, StackSlot
 from framejit.capture.breaks.signal_places import may_look_before, next_look
-from framejit.late_dataclass import dataclass
-
-if TYPE_CHECKING:
-    from framejit.capture.breaks.broken_frame import BrokenFrame
-    from framejit.interpreter.provenance import Origins
 
 
 class _NotHeld:
@@ -39,86 +32,19 @@ NOT_HELD = _NotHeld()
 """In a variable that nothing reads again."""
 
 
-@dataclass
-class ResumePoints:
-    """The resume functions that belong to one optimized function; they live and die with it."""
-
-    on_miss: Callable[..., Any]
-    options: Any
-    functions: dict[Any, FunctionType] = field(default_factory=dict)
-    dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
-    # keyed by ids of what the frames keep alive
-    steps: dict[Any, tuple[native.Dispatcher, list[BrokenFrame]]] = field(default_factory=dict)
-    entries: list[native.Entry] = field(default_factory=list)  # of steps, whose slots they own
-    changing: set[str] = field(default_factory=set)  # variables holding numbers that differ from call to call
-    tensor_steps: set[native.Dispatcher] = field(default_factory=set)  # those that carry out an operation on a tensor
-    origins: Origins | None = None  # from the first capture of this process on
-    raising: dict[tuple[int, int], tuple[CodeType, str]] = field(default_factory=dict)
-    """Operations that raised when graphs ran them, by id of their code and index there, with the code and what was
-    raised."""
-    sizes_known: bool = False  # whether the backend has had to do without symbolic sizes
-    raises_as_compiled: bool = False  # whether what a library does for a compiler has raised
-
-    def function(
-        self, frame: BrokenFrame, index: int, layout: Layout, inner: FunctionType | None = None
-    ) -> FunctionType:
-        """The function that goes on at instruction `index` of the frame's code.
-
-        With `inner` it first finishes the call at `index`: it takes that inner resume function, and the arguments for
-        it, and goes on behind the call with its result. Each inner function has an outer one of its own: what is
-        assumed about arguments at one place says nothing about those at another.
-        """
-        code = frame.code
-        key = (id(code), id(frame.globals), id(frame.builtins), index, layout, id(inner))
-        found = self.functions.get(key)
-        if found is None:
-            inner_args = None if inner is None else inner.__code__.co_argcount
-            inner_fresh = () if inner is None else inner._framejit_resume.fresh  # type: ignore[attr-defined]
-            made, indices, n_taking_over = _resume_code(code, index, layout, inner_args)
-            found = self.functions[key] = native.function_with_builtins(made, frame.globals, frame.builtins)
-            found.__qualname__ = code.co_qualname
-            fresh = self._fresh(layout, inner_fresh)
-            resume = ResumeCode(layout, code, index, indices, fresh, n_taking_over, inner)
-            found._framejit_resume = resume  # type: ignore[attr-defined]
-        return found
-
-    def interrupted(self, fn: FunctionType, error: BaseException) -> FunctionType:
-        """A function that goes on as a resume function does, and raises an exception there, before anything else."""
-        raising = _raising(fn)
-        native.raise_later(error)
-        return raising
-
-    def interrupted_entry(self, fn: FunctionType, error: BaseException) -> native.Entry:
-        """An entry for one call of a resume function, which raises an exception where that goes on."""
-        raising = self.interrupted(fn, error)
-        return native.Entry(raising.__code__, raising, native.GuardTree([]), (), native.RUNS_USER_CODE)
-
-    def _fresh(self, layout: Layout, inner_fresh: tuple[int, ...]) -> tuple[int, ...]:
-        kinds = [k for k in layout.stack if k not in NOT_PASSED]
-        own = tuple(i for i, k in enumerate(kinds) if k == StackSlot.RESULT)
-        return own + tuple(len(layout.parameters()) + 1 + i for i in inner_fresh)
-
-    def dispatcher(self, fn: FunctionType) -> native.Dispatcher:
-        """The Dispatcher through which a resume function is captured."""
-        found = self.dispatchers.get(id(fn))
-        if found is None:
-            found = self.dispatchers[id(fn)] = native.Dispatcher(fn, self.on_miss, self.options)
-            found.resume_points = self  # type: ignore[attr-defined]
-        return found
-
-
 class _Raising(NamedTuple):
     inner: FunctionType | None
     """What raises where the frame waits for the end of a call; without one that is for the frame itself to do."""
 
 
-def _raising(fn: FunctionType) -> FunctionType:
+def raising_copy(fn: FunctionType) -> FunctionType:
+    """A copy of a resume function that, where it goes on, raises what waits."""
     resume: ResumeCode = fn._framejit_resume  # type: ignore[attr-defined]
     inner = None
     if resume.inner is not None and may_look_before(decode(resume.original), resume.index):
-        inner = _raising(resume.inner)  # type: ignore[arg-type]  # mypy binds the function to the tuple
+        inner = raising_copy(resume.inner)  # type: ignore[arg-type]  # mypy binds the function to the tuple
     n_inner = None if resume.inner is None else resume.inner.__code__.co_argcount
-    code, _, _ = _resume_code(resume.original, resume.index, resume.layout, n_inner, _Raising(inner))
+    code, _, _ = resume_code(resume.original, resume.index, resume.layout, n_inner, _Raising(inner))
     given: Any = fn  # what mypy keeps of the type of functions between two runs has no __builtins__
     made = native.function_with_builtins(code, given.__globals__, given.__builtins__)
     made.__qualname__ = fn.__qualname__
@@ -213,7 +139,7 @@ def hand_over(em: Emitter, parameters: list[str]) -> None:
 INNER_FUNCTION = "__inner_function"
 
 
-def _resume_code(
+def resume_code(
     code: CodeType, index: int, layout: Layout, inner_args: int | None, raising: _Raising | None = None
 ) -> tuple[CodeType, list[int], int]:
     """The code of a resume function, for each of its instructions the index in `code` (-1 in the prologue), and how

@@ -24,7 +24,8 @@ from framejit.bytecode.liveness import RETURNS
 from framejit.bytecode.resume_code import Layout, StackKinds, StackSlot
 from framejit.capture.breaks.broken_frame import BrokenFrame, stack_in_handler
 from framejit.capture.breaks.real_instruction import emit_for_real
-from framejit.capture.breaks.resume import NOT_HELD, ResumePoints, all_cells, enter, hand_over, listing, location_of
+from framejit.capture.breaks.resume import NOT_HELD, all_cells, enter, hand_over, listing, location_of
+from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.breaks.signal_places import may_look_before
 from framejit.capture.breaks.stack_effects import Exit
 from framejit.events.meter import meter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from framejit.capture.breaks.resume import ResumePoints
+    from framejit.capture.breaks.resume_points import ResumePoints
     from framejit.capture.weight_guards import WeightVersion
     from framejit.guards.guard import GuardRecord
 

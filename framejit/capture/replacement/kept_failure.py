@@ -11,7 +11,7 @@ from typing import Any
 
 from framejit import _native as native
 from framejit.bytecode.flattened import flattened
-from framejit.capture.breaks.resume import ResumePoints
+from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.capture import StateChange
 from framejit.capture.replacement.graph_failure import GraphFailure, Kept, owned_entry
 from framejit.events import emit

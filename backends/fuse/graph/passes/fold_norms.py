@@ -19,9 +19,9 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.graph.computation import Computation, Result
+from framejit.backends.fuse.graph.computation import Computation, Result, plainly
 from framejit.backends.fuse.graph.folded_norm import folded_norm
-from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
+from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.known import MOST_BYTES
 from framejit.backends.fuse.graph.node import Node

@@ -8,7 +8,8 @@ of integers, which are small for a reason.
 
 from __future__ import annotations
 
-from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
+from framejit.backends.fuse.graph.computation import plainly
+from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.passes.pass_context import Context

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from framejit.backends.fuse.graph.computation import Computation, Result, Weight
+from framejit.backends.fuse.graph.computation import Computation, Result, Weight, plainly
 from framejit.backends.fuse.graph.direct_convolution import (
     DIRECT,
     blocked_weight,
@@ -20,17 +20,16 @@ from framejit.backends.fuse.graph.direct_convolution import (
     is_direct,
     of_both,
 )
-from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values, plainly
+from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.graph.packed_weights import (
+from framejit.backends.fuse.graph.packed_operations import (
     CONVOLUTION,
     PRODUCT,
     packed_convolution_weight,
     packed_product_weight,
-    packs_convolution,
-    packs_product,
 )
+from framejit.backends.fuse.graph.packed_weights import packs_convolution, packs_product
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.targets.lookup import target_of
