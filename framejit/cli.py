@@ -19,19 +19,18 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import framejit
-from framejit import script, warm
-from framejit.backends.fuse.cache.cache_command import add_cache_command, run_cache_command
+from framejit import script
 from framejit.backends.registry import resolve
 from framejit.config import config
+from framejit.environment.saying import say
 from framejit.errors import FramejitError, MissingPackage
 from framejit.events.meter import meter
-from framejit.findings.at_exit import ReportAtExit, say
-from framejit.findings.explanation import Explanation
-from framejit.findings.saved_report import NotAReport, read_report
-from framejit.findings.screen import screen
-from framejit.lock import check_command
+
+if TYPE_CHECKING:
+    from framejit.findings.explanation import Explanation
 
 _FORMATS: dict[str, Callable[[Explanation, str], None]] = {
     "json": lambda explanation, path: explanation.save(path),
@@ -46,11 +45,14 @@ COMPILE_AFTER_S = 0.5
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `framejit` command."""
-    options = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser(*given[:1]).parse_args(given)
     if options.command == "report":
         show_report(options)
         return
     if options.command == "cache":
+        from framejit.backends.fuse.cache.cache_command import run_cache_command  # each command imports its own
+
         run_cache_command(options)
         return
     if options.backend:
@@ -60,7 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"framejit: {e}")
         config.default_backend = options.backend
     if options.command == "check":
-        sys.exit(check_command.check(options))
+        from framejit.lock.check_command import check
+
+        sys.exit(check(options))
     if options.command == "explain":
         explain_at_exit(files_wanted(options), options.rewrites == "all", options.full)
     elif options.command == "status":
@@ -76,7 +80,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         at_end = show_status if options.command == "status" else None
         if options.command == "warm":
-            at_end = warm.telling(options)
+            from framejit.warm import telling
+
+            at_end = telling(options)
         elif options.command == "run" and options.watch:
             at_end = watch(options.target)
         script.run(options.target, options.arguments, as_module=options.module, policy=policy(options), at_end=at_end)
@@ -84,15 +90,17 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(f"framejit: cannot run {options.target!r}: {e}")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of framejit's command line. Everything after the script belongs to the script."""
+def parser(wanted: str = "") -> argparse.ArgumentParser:
+    """The parser of framejit's command line. Everything after the script belongs to the script. For `run` it knows only
+    that: scripts wait for what it takes to import the others."""
     made = argparse.ArgumentParser(
         prog="framejit", description="Run a PyTorch program with its functions compiled, and see what was done."
     )
     made.add_argument("--version", action="version", version=framejit.__version__)
     commands = made.add_subparsers(dest="command", required=True)
-    for name, meaning in (
-        ("run", "run a script"),
+    run = "run", "run a script"
+    for name, meaning in (run,) if wanted == "run" else (
+        run,
         ("status", "run a script and show what became of each function"),
         ("explain", "run a script and report graphs, graph breaks, recompiles and functions left out"),
         ("warm", "run a script once, so that captures, plans and kernels are kept for the processes after it"),
@@ -119,7 +127,9 @@ def parser() -> argparse.ArgumentParser:
             "for inference: compute once what depends on weights alone (see optimize(freeze=True))"
         ))
         if name == "warm":
-            warm.add_options(command)
+            from framejit.warm import add_options
+
+            add_options(command)
         if name == "run":
             command.add_argument(
                 "--compile-after", metavar="SECONDS", type=float, help=(
@@ -148,7 +158,12 @@ def parser() -> argparse.ArgumentParser:
                 )
         command.add_argument("target", metavar="script.py", help="the script, or with -m the module")
         command.add_argument("arguments", nargs=argparse.REMAINDER, help="its own arguments")
-    check_command.add_parser(commands)
+    if wanted == "run":
+        return made
+    from framejit.backends.fuse.cache.cache_command import add_cache_command
+    from framejit.lock.check_command import add_parser
+
+    add_parser(commands)
     meaning = "print a report that `framejit explain --json` wrote"
     report = commands.add_parser("report", help=meaning, description=meaning)
     for form in ("html", "sarif"):
@@ -216,6 +231,9 @@ def files_wanted(options: argparse.Namespace) -> dict[str, str]:
 
 
 def explain_at_exit(files: dict[str, str], all_rewrites: bool, full: bool) -> None:
+    from framejit.findings.at_exit import ReportAtExit
+    from framejit.findings.screen import screen
+
     def write(explanation: Explanation) -> None:
         say(str(explanation) if full else screen(explanation))
         write_files(explanation, files)
@@ -233,6 +251,8 @@ def write_files(explanation: Explanation, files: dict[str, str]) -> None:
 
 def show_report(options: argparse.Namespace) -> None:
     """Print a report, or write it in another form."""
+    from framejit.findings.saved_report import NotAReport, read_report
+
     try:
         explanation = read_report(options.file)
     except (OSError, NotAReport) as e:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from framejit.backends.fuse.cache import disk_cache
+from framejit.environment.saying import say
 from framejit.errors import ArchiveError
 from framejit.events import Event, subscribe
-from framejit.findings.at_exit import say
 from framejit.kept.archive import save
 
 Place = tuple[str, str, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
@@ -65,7 +65,7 @@ class DynamicDims:
             found._note(entry.tag.records)
         return found
 
-    def _note(self, records: list[GuardRecord]) -> None:
+    def _note(self, records: Sequence[GuardRecord]) -> None:
         """Take in the sizes that an entry assumes, and those it leaves open."""
         for record in records:
             facts = record.expected

@@ -26,8 +26,6 @@ from framejit.environment.collector import resting
 from framejit.events import emit
 from framejit.events.log import log_writer
 from framejit.events.meter import meter
-from framejit.events.place import Place
-from framejit.events.selected import tell_selected
 from framejit.guards import tensor_layout  # noqa: F401  calibrates the native tensor guards
 from framejit.guards.thread_questions import is_fx_tracing
 from framejit.kept import plain_values
@@ -150,8 +148,12 @@ class _Found:
         place, tag = self.place, self.entry.tag
         if self.graph_break is not None:
             emit("graph_break", frame_id=place["frame_id"], **self.graph_break)
-        selected = [(Place(*span), operations, form) for span, operations, form in self.told["selected"]]
-        tell_selected(place["frame_id"], place["function"], selected)
+        if self.told["selected"]:
+            from framejit.events.place import Place  # for an `if` on data
+            from framejit.events.selected import tell_selected
+
+            selected = [(Place(*span), operations, form) for span, operations, form in self.told["selected"]]
+            tell_selected(place["frame_id"], place["function"], selected)
         emit(
             "frame_done", **place, state=tag.state, reason=self.told["reason"], code="", seconds=seconds,
             n_graphs=int(self.told["graph"] is not None), n_ops=tag.n_ops, n_guards=len(tag.records),

@@ -4,12 +4,12 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from framejit.environment.leaving import before_leaving
+from framejit.environment.saying import say
 from framejit.findings import rewrites, sarif, schema  # noqa: F401  a module that is first imported at exit can spoil the exit code of Ctrl-C
 from framejit.findings.explanation import Explanation
 from framejit.findings.sigterm import before_sigterm
@@ -64,9 +64,3 @@ class ReportAtExit:
         took = time.perf_counter() - self._start - self._explanation.compiling_s
         seconds = math.inf if self._all_rewrites else max(FLOOR_S, SHARE * took)
         self._explanation.find_rewrites(seconds, self._all_rewrites)
-
-
-def say(text: str) -> None:
-    """Tell the person at the terminal something: on standard error, since standard output is the script's."""
-    sys.stderr.write("".join(f"[framejit] {line}".rstrip() + "\n" for line in text.splitlines()))
-    sys.stderr.flush()

@@ -8,7 +8,6 @@ from types import CodeType
 from typing import Any
 
 from framejit import _native as native
-from framejit.bytecode.emitter import is_plain_constant
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
 
@@ -34,6 +33,8 @@ def written_code(code: CodeType, slots: Sequence[native.Slot]) -> list[Any]:
 
 def _is_plain(constant: Any) -> bool:
     """Whether a constant is one that a compiler makes, code of functions inside of the program's among them."""
+    from framejit.bytecode.emitter import is_plain_constant  # processes that find entries need none
+
     if type(constant) in (tuple, frozenset):
         return all(map(_is_plain, constant))
     return all(map(_is_plain, constant.co_consts)) if type(constant) is CodeType else is_plain_constant(constant)

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards.computed_size import ComputedSize
-from framejit.guards.guard import GuardRecord
 from framejit.guards.sources import ABSENT
-from framejit.guards.tensor_facts import TensorFacts
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_record import read_code, written_code
 from framejit.kept.computed_size_record import read_size, written_size
 from framejit.kept.description import Describer, class_name
+from framejit.kept.late_records import LateRecords, written_records
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import FoundObjects, WrittenObjects
 from framejit.kept.surroundings import PROBE
@@ -28,6 +27,7 @@ from framejit.kept.tree_record import Binding, Node, is_same_tree, lookup, writt
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from framejit.guards.guard import GuardRecord
     from framejit.values.context import Assumed
 
 _FLAGS: Final = vars(type)["__flags__"].__get__
@@ -78,7 +78,7 @@ def written_entry(
         "hashes": hash(PROBE) if assumed.order_of_hashes else None,
         "code": None if parts.code is None else written_code(parts.code, parts.slots),
         "slots": [_written_slot(slot, parts.kinds, objects) for slot in parts.slots],
-        "records": [_written_guard(guard) for guard in records],
+        "records": written_records(records),
         "told": parts.told,
         "break": parts.at_break and parts.at_break(objects.known),
         "objects": objects.table,
@@ -137,19 +137,6 @@ def _written_slot(slot: native.Slot, kinds: dict[int, str], objects: WrittenObje
     return [slot.kind, kind or objects.known(slot.target)]
 
 
-def _written_guard(guard: GuardRecord) -> list[Any]:
-    facts = guard.expected
-    expected: Any
-    if isinstance(facts, TensorFacts):
-        expected = ["facts", *vars(facts).values()]
-    else:
-        try:
-            expected = ["plain", plain_values.written(facts)]
-        except NotKept:
-            expected = ["state"] if guard.check == native.C_STATE else ["text", str(facts)]
-    return [guard.check, guard.source_name, guard.text, expected, guard.user_line, guard.also_names]
-
-
 class FoundEntry:
     """A record, tried on the frame `fn(*flat_args)`. Raises DoesNotFit where it is not for this process or frame, and
     whatever data that is none leads to."""
@@ -189,9 +176,9 @@ class FoundEntry:
         """The native tree."""
         return native.GuardTree(self.roots, self._record["n_records"])
 
-    def records(self, state: Any) -> list[GuardRecord]:
+    def records(self, state: Any) -> LateRecords:
         """Words and facts for messages about guards that fail; `state` is torch's now."""
-        return [_read_guard(guard, state) for guard in self._record["records"]]
+        return LateRecords(self._record["records"], state)
 
     def slots(self, made: dict[str, Any]) -> list[native.Slot]:
         """The slots, with what is made anew by kind."""
@@ -205,17 +192,3 @@ class FoundEntry:
     def code(self, slots: Sequence[native.Slot]) -> CodeType | None:
         """The replacement code, calling these slots; None where the program's own serves."""
         return None if self._record["code"] is None else read_code(self._record["code"], slots)
-
-
-def _read_guard(guard: list[Any], state: Any) -> GuardRecord:
-    check, name, text, (kind, *rest), line, others = guard
-    expected: Any = state
-    if kind == "facts":
-        expected = TensorFacts(*rest)
-    elif kind == "plain":
-        expected = plain_values.read(rest[0])
-    elif kind == "text":
-        expected = rest[0]
-    return GuardRecord(check, name, text, expected, line, others)
-
-

@@ -15,7 +15,7 @@ import numpy
 import torch
 
 from framejit import _native
-from framejit.backends.fuse.cache.file_content import content_of
+from framejit.backends.fuse.cache.file_content import content_of, python_files
 from framejit.backends.fuse.cache.registered_kernels import foreign_kernels, registered_kernels
 from framejit.config import config
 from framejit.kept.description import Describer
@@ -81,7 +81,7 @@ def _sources() -> list[str]:
     found = [str(_native.__file__)]
     for package in _PACKAGES:
         for top in import_module(package).__path__:
-            found += _files(top)
+            found += python_files(top)
     return found
 
 
@@ -92,17 +92,5 @@ def _of_torch() -> list[str]:
     return [
         file
         for path in (os.path.join(home, name) for name in _OF_TORCH)
-        for file in (_files(path) if os.path.isdir(path) else [path])
+        for file in (python_files(path) if os.path.isdir(path) else [path])
     ]
-
-
-def _files(folder: str) -> list[str]:
-    """The Python files in a folder and those below it, in an order that is the same everywhere."""
-    found: list[str] = []
-    with os.scandir(folder) as listing:
-        for item in sorted(listing, key=lambda item: item.name):
-            if item.name.endswith(".py"):
-                found.append(item.path)
-            elif item.is_dir() and item.name not in ("__pycache__", "native"):
-                found += _files(item.path)
-    return found

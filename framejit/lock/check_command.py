@@ -10,8 +10,8 @@ from typing import Any
 
 from framejit import script
 from framejit.config import config
+from framejit.environment.saying import say
 from framejit.events.ledger import ledger
-from framejit.findings.at_exit import say
 from framejit.lock import lockfile
 from framejit.lock.drift import drift
 from framejit.lock.summary import portable, summarize

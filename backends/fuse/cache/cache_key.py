@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from framejit.backends.fuse.cache.file_content import content_below
 from framejit.version import __version__
 
 _MAKERS: Final = ("triton", "llvmlite")
@@ -35,7 +36,7 @@ def key_of(target: str, *parts: object) -> str:
 @cache
 def _toolchain() -> bytes:
     versions = (__version__, torch.__version__, *map(_version, _MAKERS), sys.version)
-    return hashlib.sha256(repr((versions, source_hash(Path(__file__).parents[1]))).encode()).digest()
+    return hashlib.sha256(repr((versions, content_below(str(Path(__file__).parents[1])))).encode()).digest()
 
 
 def _version(package: str) -> str:
@@ -49,13 +50,3 @@ def _version(package: str) -> str:
         return str(getattr(import_module(package), "__version__", "unknown"))
     except ImportError:
         return "none"
-
-
-def source_hash(folder: Path) -> str:
-    """A hash over the Python files below a folder: their names and content."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode())
-        digest.update(content)
-    return digest.hexdigest()

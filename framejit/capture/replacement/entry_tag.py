@@ -1,6 +1,7 @@
 """What an entry carries for Python: its guards in words, and the resume functions it may tail-call."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class EntryTag:
-    records: list[GuardRecord]
+    records: Sequence[GuardRecord]
     resume_points: ResumePoints
     state: str
     n_ops: int = field(default=0, kw_only=True)  # of its graph

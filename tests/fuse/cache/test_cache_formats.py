@@ -7,7 +7,8 @@ import pytest
 from framejit.backends.fuse import backend as fuse_backend
 from framejit.backends.fuse.cache import cache_key, disk_cache
 from framejit.backends.fuse.cache.cache_entry import seal, unseal
-from framejit.backends.fuse.cache.cache_key import key_of, source_hash
+from framejit.backends.fuse.cache.cache_key import key_of
+from framejit.backends.fuse.cache.file_content import content_below
 from framejit.backends.fuse.cache.kernel_record import BadRecord, pack, unpack
 
 KEY = key_of("cpu", "a")
@@ -29,18 +30,18 @@ def test_keys_tell_everything_apart():
 def test_the_code_generators_own_source_counts(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a.py").write_text("x = 1")
-    before = source_hash(tmp_path)
-    (tmp_path / "sub" / "a.py").write_text("x = 2")
-    changed = source_hash(tmp_path)
+    before = content_below(str(tmp_path))
+    (tmp_path / "sub" / "a.py").write_text("x = 20")  # within a tick of the file system's clock the size has to tell
+    changed = content_below(str(tmp_path))
     (tmp_path / "sub" / "a.py").rename(tmp_path / "a.py")
-    assert len({before, changed, source_hash(tmp_path)}) == 3
+    assert len({before, changed, content_below(str(tmp_path))}) == 3
 
 
 def test_all_of_the_backends_source_counts(monkeypatch):
     hashed = []
-    monkeypatch.setattr(cache_key, "source_hash", lambda folder: hashed.append(folder) or source_hash(folder))
+    monkeypatch.setattr(cache_key, "content_below", lambda folder: hashed.append(folder) or content_below(folder))
     cache_key._toolchain.__wrapped__()
-    assert hashed == [pathlib.Path(fuse_backend.__file__).parent]
+    assert hashed == [str(pathlib.Path(fuse_backend.__file__).parent)]
 
 
 # ---- records -----------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_other_versions_have_other_keys(monkeypatch):
     from framejit.backends.fuse.cache import cache_key
 
     x = torch.randn(3, 4)
-    monkeypatch.setattr(cache_key, "source_hash", lambda folder: "as it was")
+    monkeypatch.setattr(cache_key, "content_below", lambda folder: "as it was")
     cache_key._toolchain.cache_clear()
     assert [fresh(torch.cos, x)[1] for _ in range(2)] == [False, True]
     for package, version in ((torch, "99.0"), (cache_key, "99.0")):
@@ -118,7 +118,7 @@ def test_other_versions_have_other_keys(monkeypatch):
             assert not fresh(torch.cos, x)[1]
     cache_key._toolchain.cache_clear()
     with monkeypatch.context() as patched:
-        patched.setattr(cache_key, "source_hash", lambda folder: "changed")
+        patched.setattr(cache_key, "content_below", lambda folder: "changed")
         assert not fresh(torch.cos, x)[1]
     cache_key._toolchain.cache_clear()
     assert fresh(torch.cos, x)[1]
