@@ -25,6 +25,7 @@ _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
 _changing = threading.Lock()
 _first_calls: weakref.WeakKeyDictionary[EntryCache, float] = weakref.WeakKeyDictionary()
 """When the hook met a function first, of those that were left to Python then."""
+_WITHOUT_TENSORS: Final = "framejit.interpreter.without_tensors"
 WHILE_MADE_S: Final = 10.0
 """Functions that are called by constructors of modules are left to Python for so long; a program may well train in
 one."""
@@ -69,6 +70,8 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     """Called by the native core where no entry fits: compiles the call, or decides that it stays Python's."""
     if builtins_are_replaced(fn.__code__):
         return None
+    if owner.options is None and _WITHOUT_TENSORS in sys.modules and _computes_nothing(owner, fn, flat_args):
+        return None  # of thousands of frames; nothing is imported, and nothing else is to be known of them
     with resting():  # once for all of it: each time it ends there is a collection, and after imports often a full one
         return _entry_for(owner, fn, flat_args)
 
@@ -149,7 +152,15 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
     was looked for, if one was. `owner.skip` is set where the other process left the function to Python."""
     if not config.keep_captures:
         return None, ""
-    from framejit.capture import kept_entry  # no part of `import framejit`
+    from framejit.kept import store  # no part of `import framejit`
+    from framejit.kept.given_up import given_up
+
+    if owner in given_up:
+        return None, ""
+    if not owner.options.background and not store.may_have_some():
+        given_up.add(owner)
+        return None, ""
+    from framejit.capture import kept_entry  # no part of a process that finds nothing
 
     parts = kept_entry.Compiler(on_miss, watch_frames, lambda: compiler().KeptFailure)
     if not owner.options.background:

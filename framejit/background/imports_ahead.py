@@ -8,7 +8,8 @@ import threading
 from typing import Final
 
 _MODULES: Final = (
-    "framejit.background.compiling", "framejit.backends.fuse.kept", "framejit.backends.fuse.llvm.compiled_kernel",
+    "framejit.background.compiling", "framejit.capture.breaks.kept_step", "framejit.backends.fuse.kept",
+    "framejit.backends.fuse.kept_sizes", "framejit.backends.fuse.llvm.compiled_kernel",
 )
 _PATIENCE_S: Final = 5.0
 """A fork of the program waits so long: it would have the locks of modules that nobody imports any more."""

@@ -30,6 +30,7 @@ from framejit.guards import tensor_layout  # noqa: F401  calibrates the native t
 from framejit.guards.thread_questions import is_fx_tracing
 from framejit.kept import plain_values
 from framejit.kept.entry_record import FAILURE, GRAPH, KEEPER, STEP, FoundEntry
+from framejit.kept.given_up import given_up
 from framejit.kept.graph_record import KeptGraph
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find
@@ -38,9 +39,6 @@ from framejit.kept.surroundings import key_of_frame
 from framejit.late_dataclass import dataclass
 from framejit.short_lived import count_entry, never_last
 
-_given_up: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Owners of entries for which none is looked for any more, as none was found once, or one did not serve: what their
-captures come to learn here goes beyond what was kept."""
 MakeFailure = Callable[..., Any]
 
 
@@ -84,7 +82,7 @@ def why_not_looked_for() -> str:
 
 def look_again(owner: Any) -> None:
     """Have the next miss look for entries once more: another process has kept one by now."""
-    _given_up.discard(owner)
+    given_up.discard(owner)
 
 
 def kept_entry(
@@ -96,7 +94,7 @@ def kept_entry(
     With `takes_latest` the one that was kept last is in service, too, if all that it has belongs to this process, but a
     guard does not hold now: it was captured for the owner, and misses of it are learnt from.
     """
-    if owner in _given_up or not may_be_kept(owner):
+    if owner in given_up or not may_be_kept(owner):
         return None, ""
     if owner.skip or why_not_looked_for():
         return None, ""
@@ -120,10 +118,10 @@ def kept_entry(
                 entry.tell(perf_counter() - started)
                 count_entry(owner)
                 if never_last(owner):
-                    _given_up.add(owner)
+                    given_up.add(owner)
                 if entry.fits:
                     return entry.entry, key
-    _given_up.add(owner)
+    given_up.add(owner)
     return None, key
 
 
@@ -229,7 +227,7 @@ class _Finding:
 
 def _give_up(owner: Any) -> None:
     if owner is not None:
-        _given_up.add(owner)
+        given_up.add(owner)
 
 
 class _Outgrown:

@@ -14,6 +14,11 @@ MOST: Final = 8
 """Records under one key; the oldest go first."""
 
 
+def may_have_some() -> bool:
+    """Whether any records may have been kept, under whatever key."""
+    return disk_cache.may_have(KIND)
+
+
 def records(key: str) -> list[bytes]:
     """The records that were kept under a key, the latest last."""
     data = disk_cache.get(KIND, key)

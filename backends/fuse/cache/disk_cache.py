@@ -30,6 +30,7 @@ _ENTRY: Final = re.compile(r"([a-z]+)-([0-9a-f]{64})")
 _USED_LATELY: Final = 60.0  # seconds; an entry's time of use is not written more often than that
 _KEPT: Final = 0.75  # the share of the limit that is left when the folder is pruned
 _SLACK: Final = 1 / 32  # the share of the limit that is written between two prunings, on average
+_TICK_NS: Final = 1_000_000_000  # of file systems' clocks; within one, two changes may look like one
 _LARGEST: Final = 1 / 4  # the share of the limit that one entry may take
 
 
@@ -37,6 +38,11 @@ def get(kind: str, key: str) -> bytes | None:
     """The data that was put under a kind (lower-case letters) and a key (`key_of`), by whatever process of this user;
     None if nothing is there."""
     return current().get(kind, key)
+
+
+def may_have(kind: str) -> bool:
+    """Whether there may be data of a kind."""
+    return current().may_have(kind)
 
 
 def put(kind: str, key: str, data: bytes) -> None:
@@ -100,6 +106,9 @@ class DiskCache:
         # Most processes write little, and shouldn't each go through the folder: where in its turn this one starts is
         # left to chance.
         self._used: dict[str, None] = {}
+        self._seen: set[str] = set()
+        self._unseen: dict[str, int] = {}
+        """By kinds of which there are no entries when the folder was changed last."""
         self._until_pruned = random.SystemRandom().random() * limit * _SLACK
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -131,6 +140,26 @@ class DiskCache:
         except OSError:  # no such folder, mostly
             pass
         return None, ""
+
+    def may_have(self, kind: str) -> bool:
+        """Whether there may be entries of a kind: also where the folder can't be read, which `get` tells of."""
+        if kind in self._seen or not self._may_read:
+            return self._may_read
+        try:
+            changed = os.stat(self.folder).st_mtime_ns
+            if self._unseen.get(kind) == changed:
+                return False
+            with os.scandir(self.folder) as files:
+                found = any(file.name.startswith(f"{kind}-") for file in files)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        if found:
+            self._seen.add(kind)
+        elif changed < time.time_ns() - _TICK_NS:
+            self._unseen[kind] = changed
+        return found
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Keep `data`, unless it is large beside the limit."""

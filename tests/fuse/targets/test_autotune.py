@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import framejit
 from framejit.backends.fuse import backend
-from framejit.backends.fuse.cache import disk_cache, plan_cache
+from framejit.backends.fuse.cache import disk_cache, graph_key
 from framejit.backends.fuse.cache.kernel_record import pack
 from framejit.backends.fuse.loop_ir.expr import const, load, op
 from framejit.backends.fuse.loop_ir.index import Index, Var
@@ -271,8 +271,8 @@ def test_plans_of_the_modes_are_apart(monkeypatch):
         keys.add(key.key)
         return key
 
-    plan_key = plan_cache.plan_key
-    monkeypatch.setattr(plan_cache, "plan_key", noted)
+    plan_key = graph_key.plan_key
+    monkeypatch.setattr(graph_key, "plan_key", noted)
     for mode in ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"):
         framejit.reset()
         framejit.optimize(lambda x: x.exp() + 1, mode=mode)(torch.ones(3))
