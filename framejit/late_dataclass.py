@@ -21,6 +21,16 @@ else:
 _SHOWN: Final = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
 
 
+_promises: Final[list[Any]] = []
+
+
+def write_all() -> None:
+    """Write what all classes are to have that there are: for what runs at exit. Text that is executed there has CPython
+    forget that an interrupt ended the program, which is its exit code."""
+    for promise in _promises:
+        promise.keep()
+
+
 def _promised(cls: type, eq: bool, frozen: bool) -> type:
     """The class, with methods that write the real ones when they are called, and go on with them."""
     own = vars(cls)
@@ -36,6 +46,7 @@ def _promised(cls: type, eq: bool, frozen: bool) -> type:
     promise = _Promise(cls, {"eq": eq, "frozen": frozen}, methods)
     for name in methods:
         setattr(cls, name, promise.method(name))
+    _promises.append(promise)
     for name in _SHOWN:
         setattr(cls, name, _Shown(promise, name))
     if frozen:

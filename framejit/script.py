@@ -15,6 +15,7 @@ from typing import Any
 from framejit import _native
 from framejit.config import config
 from framejit.dispatchers import on_miss, watch_frames
+from framejit.late_dataclass import write_all
 
 Policy = Callable[[CodeType, dict[str, Any]], bool]
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -45,6 +46,7 @@ def run(
             atexit.register(_native.intercept_all, False)
             _native.intercept_all(True)
         if at_end is not None:
+            write_all()
             atexit.register(at_end)
         exec(code, module.__dict__)
     except CannotRun:

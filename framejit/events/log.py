@@ -13,6 +13,7 @@ from framejit.errors import InvalidOption
 from framejit.events.choice import Choice, Level, choose, help_text
 from framejit.events.event import Event
 from framejit.events.hub import subscribe
+from framejit.late_dataclass import write_all
 
 if TYPE_CHECKING:
     from framejit.events.text import Log
@@ -65,6 +66,8 @@ class LogWriter:
             (stream or sys.stderr).write(help_text(meanings()) + "\n")
         if choice.levels:
             self._unsubscribe = subscribe(self._hear)
+        if "status" in choice.levels:
+            write_all()
 
     def _hear(self, event: Event) -> None:
         where = self._where(event)

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from framejit import coverage, inspect_compiled, payback  # noqa: F401  as those of findings, below
 from framejit.environment.leaving import before_leaving
 from framejit.environment.saying import say
 from framejit.findings import rewrites, sarif, schema  # noqa: F401  a module that is first imported at exit can spoil the exit code of Ctrl-C
 from framejit.findings.explanation import Explanation
 from framejit.findings.sigterm import before_sigterm
+from framejit.late_dataclass import write_all
 
 FLOOR_S, SHARE = 1.0, 0.25
 """Looking for rewrites may take so many seconds, or this share of what the program itself took, imports included:
@@ -30,6 +32,7 @@ class ReportAtExit:
     """
 
     def __init__(self, write: Callable[[Explanation], Any], all_rewrites: bool = False) -> None:
+        write_all()
         self._write, self._process, self._written = write, os.getpid(), False
         # imports are part of the program
         self._all_rewrites, self._start = all_rewrites, time.perf_counter() - time.process_time()
