@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
 _KEY = "framejit.graph_id"
 FIRST_VERSION: Final = "framejit_version"
-"""In the `meta` of a placeholder: the version that its fake had before the graph wrote into it."""
+"""In the `meta` of a node that gives a tensor: the version that its fake had by then."""
 COUNTED_WRITES: Final = "framejit_writes"
 """In the `meta` of a placeholder: how many writes into it autograd counts."""
 VERSIONS: Final = "framejit_versions"
-"""In the `meta` of a node that asks for gradients: the versions that the fakes of nodes before it had by then."""
+"""In the `meta` of a node that a graph may be divided at: the versions that fakes had by then, by the nodes that give
+them; of those that are not among them the version is the first."""
 ACTIVATION_MEMORY: Final = "framejit_activation_memory"
 """In the `meta` of a graph module: the share, from 0 to 1, of what would be kept for the backward that may be kept;
 absent for all of it."""

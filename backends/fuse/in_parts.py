@@ -126,17 +126,13 @@ class GraphInParts:
                 results: Any = node.args[0]
                 yield f"return ({self._list(results)})"
                 return
-            behind = next((each for each, *_ in groups[number + 1 :] if VERSIONS in each.meta), None)
             before = next((each for each, *_ in reversed(groups[:number]) if VERSIONS in each.meta), None)
-            yield self._part(
-                group, {} if before is None else before.meta[VERSIONS], {} if behind is None else behind.meta[VERSIONS]
-            ) if _is_part(group) else self._single(node)
+            yield self._part(group, before, groups[number + 1][0]) if _is_part(group) else self._single(node)
             ended = [used for used, at in last.items() if at is node]
             yield f"del {self._list(ended)}" if ended else "pass"
 
-    def _part(self, nodes: list[fx.Node], before: dict[fx.Node, int], behind: dict[fx.Node, int]) -> str:
-        """A part. `before` and `behind` have the versions of tensors at its ends, where these are no ends of the
-        graph."""
+    def _part(self, nodes: list[fx.Node], before: fx.Node | None, behind: fx.Node) -> str:
+        """A part, between two nodes that stand outside of parts."""
         inside = {*nodes}
         takes, sizes = _taken(nodes)
         gives = [node for node in nodes if not _is_size(node) and any(user not in inside for user in node.users)]
@@ -145,9 +141,8 @@ class GraphInParts:
         for node, placeholder in zip(takes, module.graph.nodes):
             fake = node.meta.get("val")
             if isinstance(fake, torch.Tensor) and not fake.is_inference():
-                first = before.get(node, node.meta.get(FIRST_VERSION, fake._version))
-                placeholder.meta[FIRST_VERSION] = first
-                placeholder.meta[COUNTED_WRITES] = behind.get(node, fake._version) - first
+                first, last = (_version(node, at, fake) for at in (before, behind))
+                placeholder.meta |= {FIRST_VERSION: first, COUNTED_WRITES: last - first}
         self.namespace[name] = self._lazy(module, partial(self.namespace.__setitem__, name))
         return f"({self._list(gives)}) = {name}({self._list(takes)})" if gives else f"{name}({self._list(takes)})"
 
@@ -179,6 +174,15 @@ class GraphInParts:
         name = f"object_{len(self.namespace)}"
         self.namespace[name] = argument
         return name
+
+
+def _version(node: fx.Node, at: fx.Node | None, fake: torch.Tensor) -> int:
+    """The version that a node's result has at another node; None for the graph's beginning."""
+    if at is not None and at.op == "output":
+        return fake._version
+    known: dict[fx.Node, int] = {} if at is None else at.meta.get(VERSIONS, {})
+    version: int = known.get(node, node.meta[FIRST_VERSION])
+    return version
 
 
 def function_of(text: str, namespace: dict[str, Any]) -> Run:

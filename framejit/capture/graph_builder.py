@@ -82,6 +82,10 @@ class GraphBuilder:
         self.copies: list[Copy] = []
         self.leaves: list[TensorValue] = []
         """The tensors made here that captured code wants gradients for."""
+        # how many nodes have written, how many when the versions of all fakes were looked at, and these
+        self._writes = self._writes_noted = 0
+        self._versions: dict[fx.Node, int] = {}
+        self._wants_gradients = False
         self.layers: list[Layer] = []
         """The nodes of modules that were stamped out, and of those that they were stamped out like."""
 
@@ -106,6 +110,7 @@ class GraphBuilder:
         self._made_in_inference.setdefault(fake.untyped_storage()._cdata, tensor.is_inference())
         self.inputs.append(value)
         self.examples.append(tensor)
+        self._wants_gradients = self._wants_gradients or fake.requires_grad
         return value
 
     def is_inference(self, value: TensorValue) -> bool:
@@ -173,6 +178,7 @@ class GraphBuilder:
                 ):
                     raise Unsupported(f"{label(target)} gives a view of an inference tensor outside of inference mode")
         if written:
+            self._writes += 1
             storages = {t.fake.untyped_storage()._cdata for t in written}
             self._check_written(written, storages)
             for tensor in [
@@ -237,12 +243,20 @@ class GraphBuilder:
     def add_gradients(self, args: tuple[Any, ...], options: dict[str, Any], result: tuple[Any, ...]) -> Value:
         """Add a node for a call of `torch.autograd.grad`, whose result on fakes is known."""
         node = self.graph.call_function(torch.autograd.grad, args, options)
-        node.meta[VERSIONS] = {
-            known: fake._version
-            for known in self.graph.nodes
-            if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
-        }
+        self._note_versions(node)
         return self._added(node, result, {})
+
+    def _note_versions(self, node: fx.Node) -> None:
+        """Note which versions tensors have before a node that a graph may be divided at. What is not in it is as when
+        it was made."""
+        if self._writes != self._writes_noted:
+            self._writes_noted = self._writes
+            self._versions = {
+                known: fake._version
+                for known in self.graph.nodes
+                if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
+            }
+        node.meta[VERSIONS] = self._versions
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()
@@ -327,7 +341,9 @@ class GraphBuilder:
         tensor.node.meta["val"] = tensor.node.meta["example_value"] = before
         node = self.graph.call_method("requires_grad_", (tensor.proxy(),))
         node.meta["written"] = list[torch.Tensor]()
+        self._note_versions(node)
         node.meta["val"] = node.meta["example_value"] = tensor.fake
+        node.meta[FIRST_VERSION] = tensor.fake._version
         self._added(node, None, {})
         tensor.node = node
         self.leaves.append(tensor)
@@ -336,6 +352,7 @@ class GraphBuilder:
         """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
         the memory of `data`."""
         self.program.tensor_written(tensor)
+        self._writes += 1
         call = OpaqueCall(_set_data, "set_data", "it gives a tensor the memory of another", "set_data")
         node = self.graph.call_function(call, (tensor.proxy(), data.proxy()))
         node.meta["written"] = [tensor.fake]
@@ -359,11 +376,15 @@ class GraphBuilder:
         self.metadata.forget_results()
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.program.user_stack_text()
+        if self._wants_gradients:
+            self._note_versions(node)
         return node
 
     def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
         if isinstance(result, torch.Tensor):
             node.meta["val"] = node.meta["example_value"] = result
+            if not result.is_inference():
+                node.meta[FIRST_VERSION] = result._version
             known = tensors.get(id(result))
             if known is not None:  # in-place: the result is the argument itself
                 return known

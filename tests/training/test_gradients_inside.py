@@ -4,6 +4,7 @@ over several calls: results, exceptions, parameters, their gradients, the state 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -39,9 +40,11 @@ def both(
     make: Callable[[], tuple[Any, ...]], step: Callable[..., Any], draw: Callable[[], tuple[Any, ...]] = tuple, *,
     calls: int = 4, breaks: bool = False, before: Callable[..., None] = lambda number, *made: None,
 ) -> None:
-    """`step(*make(), *draw())`, called several times, is as in eager by each backend, and one graph unless `breaks`."""
+    """`step(*make(), *draw())`, called several times, is as in eager by each backend, without a warning of framejit's,
+    and one graph unless `breaks`."""
     for backend in BACKENDS:
         framejit.reset()
+        warnings.simplefilter("error", framejit.FramejitWarning)
         sides = []
         for fn in (step, framejit.optimize(step, backend=backend)):
             seed()
