@@ -543,6 +543,19 @@ def test_other_backends_get_no_graphs_that_ask_for_gradients():
     same(contents(module), contents(other))
 
 
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="this torch has no dtypes of gradients")
+def test_gradients_of_another_dtype():
+    def before(number, w):
+        w.grad = None
+        w.grad_dtype = torch.float32 if number >= 2 else torch.float64
+
+    def step(w, x):
+        (w * x).sum().backward()
+        return w.grad.dtype, torch.autograd.grad((w * x).exp().sum(), w)
+
+    both(lambda: (leaf(3),), step, lambda: (leaf(3).detach(),), before=before, breaks=True)
+
+
 def test_sparse_gradients():
     def make():
         module = nn.Embedding(10, 4, sparse=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
+"""Whether a leaf may say of which dtype its gradients are to be."""
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
@@ -42,7 +44,7 @@ def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not outputs or not inputs or _flag(given, "is_grads_batched"):
         raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
     for leaf in _leaves(frame, outputs):
-        _check_hooks(frame, leaf, ("_backward_hooks",))
+        _check_leaf(frame, leaf, ("_backward_hooks",))
     flags: dict[str, Any] = {
         name: _flag(given, name)
         for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
@@ -85,7 +87,7 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
     if not named:
         raise Unsupported("backward() of a tensor that no parameter leads to", "FJ107")
     for leaf in leaves:
-        _check_hooks(frame, leaf, ("_backward_hooks", "_post_accumulate_grad_hooks"))
+        _check_leaf(frame, leaf, ("_backward_hooks", "_post_accumulate_grad_hooks"))
     kept = [_gradient_so_far(frame, leaf) for leaf in named]
     flags = {"retain_graph": _flag(given, "retain_graph"), "allow_unused": True}
     found = _gradients(frame, outputs, named, _incoming(frame, incoming), flags)
@@ -179,14 +181,19 @@ def _leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         waiting += [following for following, _ in node.next_functions if following is not None]
 
 
-def _check_hooks(frame: Frame, leaf: TensorValue, names: Sequence[str]) -> None:
-    """Guards that the program has no hooks on a leaf, which would run in the midst of the graph."""
+def _check_leaf(frame: Frame, leaf: TensorValue, names: Sequence[str]) -> None:
+    """Guards that the program has no hooks on a leaf, which would run in the midst of the graph, and has not asked for
+    gradients of another dtype."""
     if leaf.source is None:
         return
     real = frame.capture.real_object(leaf)
     for name in names:
         if not is_none(realize(frame, frame.wrap(getattr(real, name), AttrSource(leaf.source, name)))):
             raise Unsupported("gradients that pass hooks of the program", "FJ107")
+    if _HAS_DTYPES:
+        dtype = realize(frame, frame.wrap(real.grad_dtype, AttrSource(leaf.source, "grad_dtype")))
+        if dtype.constant() is not real.dtype:
+            raise Unsupported("gradients of another dtype than their leaf has", "FJ107")
     if _has_hooks_of_nodes(real):
         raise Unsupported("gradients that pass hooks of the program on nodes of autograd", "FJ107")
 
