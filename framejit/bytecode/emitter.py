@@ -55,6 +55,8 @@ class Emitter:
         self.location: Location | None = Location(line) if line else None
         self._uses: dict[Source, int] = {}
         self._saved: dict[Source, str] = {}
+        self.loaded: set[Source] = set()
+        """All sources that something is read at."""
 
     # ---- places ----------------------------------------------------------------------------
 
@@ -231,6 +233,7 @@ class Emitter:
                 walk = walk.base
 
     def load_source(self, source: Source) -> None:
+        self.loaded.add(source)
         saved = self._saved.get(source)
         if saved is not None:
             self.load_fast(saved)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -288,6 +289,45 @@ def test_numbers_that_are_read_behind_a_backward():
         return round(loss.item(), 6)
 
     both(with_optimizer(torch.optim.SGD, lr=0.1), step, batch, breaks=True)
+
+
+OLD: list[weakref.ref[torch.Tensor]] = []
+SEEN: list[list[bool]] = []
+
+
+@framejit.allow_in_graph
+def probed(x):
+    SEEN.append([gradient() is None for gradient in OLD])
+    return x * 1
+
+
+def test_old_gradients_do_not_live_beside_new_ones():
+    def step(module, optimizer, x, y):
+        optimizer.zero_grad()
+        loss_of(module, probed(x), y).backward()
+        optimizer.step()
+
+    module = perceptron()
+    compiled = framejit.optimize(step, backend="eager", fullgraph=True)
+    optimizer, given = torch.optim.SGD(module.parameters(), lr=0.1), batch()
+    for _ in range(3):
+        compiled(module, optimizer, *given)
+    OLD[:] = [weakref.ref(parameter.grad) for parameter in module.parameters()]
+    SEEN.clear()
+    compiled(module, optimizer, *given)
+    assert SEEN == [[True] * len(OLD)]
+    OLD.clear()
+
+
+def test_old_gradients_that_are_still_read():
+    def step(module, optimizer, x, y):
+        before = [each.grad for each in module.parameters()]
+        optimizer.zero_grad()
+        loss_of(module, x, y).backward()
+        optimizer.step()
+        return before, module[0].weight.grad, None if before[0] is None else before[0] + module[0].weight.grad
+
+    both(with_optimizer(torch.optim.SGD, lr=0.1), step, batch)
 
 
 # ---- torch.autograd.grad -------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit import _native as native
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import PY312, TAIL, VALUE, Emitter, is_temporary
@@ -24,6 +26,7 @@ from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture, StateChange
+    from framejit.guards.sources import Source
 
 
 class Codegen:
@@ -226,12 +229,31 @@ class Codegen:
                 on_error = Label()
                 region = TryBegin(on_error, push_lasti=False, stack_depth=0)
                 em.instructions.append(region)
+                self._let_go_of_gradients(inputs)
                 self._run_graph(compiled, inputs, rehearsal)
                 em.instructions.append(TryEnd(region))
                 self._take_outputs()
                 with em.apart() as handler:
                     self._leave_after_error(on_error, failure, kept, arguments, free)
         return assemble_variant(_returning_at_once(beginning + em.instructions) + handler, code, arguments, free=free)
+
+    def _let_go_of_gradients(self, inputs: list[TensorValue]) -> None:
+        """Before a graph that computes gradients, take those from leaves that captured code lets go of, where nothing
+        reads them any more: they are not to live beside the new ones. Changes are replayed behind the graph otherwise;
+        but a call that raises in it, and is done again by plain Python, may find None where there was a gradient."""
+        if not any(node.target is torch.autograd.grad for node in self.capture.graph.graph.nodes):
+            return
+        read: set[Source] = set()
+        for source in (*self.em.loaded, *(value.source for value in inputs)):
+            while source is not None and source not in read:
+                read.add(source)
+                source = source.base
+        for value in self.capture.effects.replayed():
+            if isinstance(value, TensorValue) and value.gives_up_gradient and value.gradient_source() not in read:
+                assert value.source is not None
+                self.em.op("LOAD_CONST", None)
+                self.em.load_source(value.source)
+                self.em.op("STORE_ATTR", "grad")
 
     def _run_graph(
         self, compiled: Callable[..., Any], inputs: list[TensorValue], rehearsal: Callable[..., Any] | None

@@ -84,6 +84,8 @@ class TensorValue(Value):
         """What the captured code hung on it."""
         self.made_as: tuple[int, int] | None = None
         """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
+        self.gives_up_gradient = False
+        """Whether captured code has let go of the gradient that it had before."""
         self.copy_of: Copy | None = None
         """For what stands for other memory: what it is a copy of."""
 
@@ -219,6 +221,10 @@ class TensorValue(Value):
             raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
         return self.source is not None or self.cls is torch.Tensor and self.copy_of is None
 
+    def gradient_source(self) -> Source | None:
+        """Where its gradient is read again."""
+        return None if self.source is None else self._attribute_source(self.source, "grad")
+
     def _attribute_source(self, source: Source, name: str) -> Source:
         """Where an attribute that torch keeps is read again: without the program's code, which a guard must not run."""
         return CallSource(source, ReadPlainly(name)) if has_override(self.cls) else AttrSource(source, name)
@@ -250,6 +256,8 @@ class TensorValue(Value):
         if name == "grad" and value is not None and self._takes_gradient(realize(frame, value)):
             frame.capture.effects.changed(self)
             self.attrs[name] = realize(frame, value)
+            if self.source is not None and is_none(self.attrs[name]):
+                self.gives_up_gradient = True
             return
         if name == "data" and value is not None and own_attribute(self.cls, name) is None:
             self._set_data(frame, realize(frame, value))
