@@ -316,7 +316,9 @@ class GraphBuilder:
             if origin is not None:
                 self.origins[added] = Origin(origin.seq + later, origin.code, origin.position)
             if node in again:
-                added.meta["val"] = added.meta["example_value"] = fakes[node]
+                made_again = added.meta["val"] = added.meta["example_value"] = fakes[node]
+                if isinstance(made_again, torch.Tensor) and not made_again.is_inference():
+                    added.meta[FIRST_VERSION] = made_again._version
                 for fake in _tensors_of(fakes[node]):
                     self._made_in_inference.setdefault(fake.untyped_storage()._cdata, fake.is_inference())
         self.layers.append(Layer(nodes, list(made.values())))

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.backends.graph_identity import Layer
+from framejit.backends.graph_identity import FIRST_VERSION, Layer
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
@@ -46,7 +46,7 @@ LEAST_STEPS: Final = 100
 MOST_KINDS: Final = 4
 """Different layers called at one place that are kept for later ones to be like."""
 _PLAIN: Final = (type(None), bool, int, float, str)
-_META: Final = frozenset(("val", "example_value", "stack_trace", "place", "written"))
+_META: Final = frozenset(("val", "example_value", "stack_trace", "place", "written", FIRST_VERSION))
 """What a node that can be stamped out may carry."""
 
 
