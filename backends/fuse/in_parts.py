@@ -120,16 +120,23 @@ class GraphInParts:
         last = {group[0]: group[0] for group in groups if not _is_part(group)}
         for group in groups:
             last |= {used: group[0] for used in _taken(group)[0]}
+        ended: dict[fx.Node, list[fx.Node]] = {}
+        for used, at in last.items():
+            ended.setdefault(at, []).append(used)
+        before: fx.Node | None = None
         for number, group in enumerate(groups):
             [node, *_] = group
             if node.op == "output":
                 results: Any = node.args[0]
                 yield f"return ({self._list(results)})"
                 return
-            before = next((each for each, *_ in reversed(groups[:number]) if VERSIONS in each.meta), None)
-            yield self._part(group, before, groups[number + 1][0]) if _is_part(group) else self._single(node)
-            ended = [used for used, at in last.items() if at is node]
-            yield f"del {self._list(ended)}" if ended else "pass"
+            if _is_part(group):
+                yield self._part(group, before, groups[number + 1][0])
+            else:
+                yield self._single(node)
+                before = node if VERSIONS in node.meta else before
+            if node in ended:
+                yield f"del {self._list(ended[node])}"
 
     def _part(self, nodes: list[fx.Node], before: fx.Node | None, behind: fx.Node) -> str:
         """A part, between two nodes that stand outside of parts."""

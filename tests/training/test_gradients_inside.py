@@ -62,7 +62,7 @@ def both(
                     outcome = type(e).__name__, str(e).splitlines()[0]
                 outcomes.append((outcome, [contents(each) for each in (*made, *given)], torch.rand(())))
             same(*outcomes)
-        report = next(each for each in framejit.status().functions if each.function.endswith("step"))
+        report = next(each for each in framejit.status().functions if each.function.endswith(step.__name__))
         assert bool(report.breaks) == breaks, [each.reason for each in report.breaks.values()]
 
 
@@ -80,6 +80,14 @@ def with_optimizer(kind: type[torch.optim.Optimizer], **options: Any) -> Callabl
         return module, kind(module.parameters(), **options)
 
     return make
+
+
+def stepped(module, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = loss_of(module, x, y)
+    loss.backward()
+    optimizer.step()
+    return loss
 
 
 def loss_of(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -547,20 +555,13 @@ def test_an_exception_behind_a_backward():
 
 
 def test_a_class_out_of_range_is_met_before_anything_is_written():
-    def step(module, optimizer, x, y):
-        optimizer.zero_grad()
-        loss = loss_of(module, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
     rows = iter(range(100))
 
     def draw():
         x, y = batch()
         return x, y + 7 * (next(rows) % 4 >= 2)
 
-    both(with_optimizer(torch.optim.SGD, lr=0.1), step, draw, calls=2)
+    both(with_optimizer(torch.optim.SGD, lr=0.1), stepped, draw, calls=2)
 
 
 def test_other_backends_get_no_graphs_that_ask_for_gradients():
@@ -618,11 +619,4 @@ def test_sparse_gradients():
 def test_batches_of_other_sizes():
     rows = iter([rows for rows in (5, 6, 3, 9) * len(BACKENDS) for _ in range(2)])
 
-    def step(module, optimizer, x, y):
-        optimizer.zero_grad()
-        loss = loss_of(module, x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    both(with_optimizer(torch.optim.SGD, lr=0.1), step, lambda: batch(next(rows)))
+    both(with_optimizer(torch.optim.SGD, lr=0.1), stepped, lambda: batch(next(rows)))
