@@ -414,6 +414,10 @@ class Plan:
     @property
     def n_steps(self) -> int: ...
 
+def processor_features() -> bytes | None:
+    """The same bytes on processors, under systems, that run the same machine code; None where the processor does not
+    say."""
+
 def cuda_load_module(cubin: bytes, name: str, shared_bytes: int, device_index: int, /) -> tuple[int, int, int, int]:
     """(module, function, registers, local bytes a thread) of the kernel `name`, ready to be launched with
     `shared_bytes` of dynamic shared memory.

@@ -1,4 +1,4 @@
-"""Markers, what `--quick` leaves out, a clean framejit before and after each test, and fixed seeds."""
+"""Markers, what `--quick` and `--until` leave out, a clean framejit before and after each test, and fixed seeds."""
 from __future__ import annotations
 
 import compileall
@@ -8,6 +8,7 @@ import pathlib
 import random
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -21,6 +22,8 @@ MARKERS = {
     "gpu": "needs a GPU, from `framejit.optimize` to the results of kernels",
 }
 LONG = ("slow", "soundness", "model", "process")
+ALWAYS = pytest.StashKey[set[pytest.Item]]()
+TOO_LATE = "the time of this run is over"
 QUICK = 3
 """So many tests of each file run with `--quick`, at most."""
 
@@ -30,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--quick",
         action="store_true",
         help=f"at most {QUICK} tests of each file, none of which is long, and one case of each",
+    )
+    parser.addoption(
+        "--until",
+        type=float,
+        help="from this time on, in seconds since 1970, only tests that --quick runs: an end for machines at a crawl",
     )
 
 
@@ -43,6 +51,19 @@ def pytest_collection(session: pytest.Session) -> None:
         import framejit  # noqa: F401
 
         gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    until = item.config.getoption("--until")
+    if until is not None and time.time() > until and item not in item.config.stash[ALWAYS]:
+        pytest.skip(TOO_LATE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    late = sum(TOO_LATE in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    if late:
+        terminalreporter.write_line(f"the time was over (--until): {late} tests were not run", red=True)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,8 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("process")
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="needs a GPU"))
+    kept = config.stash[ALWAYS] = set(_quick(items))
     if config.getoption("--quick"):
-        kept = set(_quick(items))
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
     if hasattr(config, "workerinput"):  # of several processes: a file that takes long is not to be the last one of all

@@ -94,7 +94,7 @@ PyMODINIT_FUNC PyInit__native(void)
         || plan_init(module) < 0 || torch_symbols_init(module) < 0 || torch_warnings_init(module) < 0
         || cuda_driver_init(module) < 0 || lru_cache_init(module) < 0 || hash_table_init(module) < 0
         || type_slots_init(module) < 0 || selector_init(module) < 0 || size_switch_init(module) < 0 || size_program_init(module) < 0
-        || guard_version_init(module) < 0 || fork_init(module) < 0) {
+        || guard_version_init(module) < 0 || processor_init(module) < 0 || fork_init(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

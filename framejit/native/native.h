@@ -148,6 +148,7 @@ int fork_init(PyObject *module);
 int hash_table_init(PyObject *module);
 
 /* ---- selector.c ---- */
+int processor_init(PyObject *module);
 int selector_init(PyObject *module);
 int size_switch_init(PyObject *module);
 

@@ -54,14 +54,14 @@ FIRST_CALL = """
 import sys, torch, framejit
 framejit.optimize(lambda x: torch.softmax(x * 2, -1))(torch.ones(3, 4))
 fuse = "framejit.backends.fuse."
-only_wanted = {"networkx", fuse + "training.halves", fuse + "llvm.loops", fuse + "llvm.emit"}
+only_wanted = {"networkx", "llvmlite", fuse + "training.halves", fuse + "llvm.loops", fuse + "llvm.emit"}
 print(sorted(only_wanted & set(sys.modules)))
 """
 
 
 def test_a_first_call_imports_of_the_backend_what_it_needs(tmp_path):
-    """Without gradients nothing of training, and where the kernels are on the disk no generator of kernels."""
-    generator = "['framejit.backends.fuse.llvm.emit', 'framejit.backends.fuse.llvm.loops']"
+    """Without gradients nothing of training; where the kernels are on the disk no generator of kernels, nor LLVM."""
+    generator = "['framejit.backends.fuse.llvm.emit', 'framejit.backends.fuse.llvm.loops', 'llvmlite']"
     assert [python(FIRST_CALL, FRAMEJIT_CACHE_DIR=str(tmp_path)).strip() for _ in range(2)] == [generator, "[]"]
 
 

@@ -20,9 +20,9 @@ def key_of(target: str, *parts: object) -> str:
     """A key for what is compiled from `parts` for a machine.
 
     `target` names all of the machine that code depends on: the processor with its features
-    (`llvm.machine.machine().key`), or a GPU's capability. Parts are strings, bytes, numbers, booleans, None, and tuples
-    of these. Versions of framejit, torch, Triton, llvmlite and Python and framejit's own code generators count too, so
-    that no code outlives the compiler that made it.
+    (`llvm.processor.processor_key()`), or a GPU's capability. Parts are strings, bytes, numbers, booleans, None, and
+    tuples of these. Versions of framejit, torch, Triton, llvmlite and Python and framejit's own code generators count
+    too, so that no code outlives the compiler that made it.
     """
     digest = hashlib.sha256(_toolchain())
     for part in (target, *parts):

@@ -23,12 +23,13 @@ _NUMBERS: Final = ("shared_bytes", "threads", "pointers", "scratch")
 
 def cpu_object(text: str) -> bytes:
     """The object code of a module in LLVM's text, for this machine."""
-    from framejit.backends.fuse.llvm.jit import compile_text
-    from framejit.backends.fuse.llvm.machine import machine
+    from framejit.backends.fuse.llvm.processor import processor_key
 
-    key = key_of(machine().key, text)
+    key = key_of(processor_key(), text)
     code = disk_cache.get("llvm", key)
     if code is None:
+        from framejit.backends.fuse.llvm.object_code import compile_text
+
         code = compile_text(text)
         disk_cache.put("llvm", key, code)
     return code

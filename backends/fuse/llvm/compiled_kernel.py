@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
-from framejit.backends.fuse.llvm.jit import LoadedObject
-from framejit.backends.fuse.llvm.machine import machine
+from framejit.backends.fuse.llvm.loaded_object import LoadedObject
+from framejit.backends.fuse.llvm.processor import processor_key
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.late_dataclass import dataclass
 
@@ -78,7 +78,7 @@ _lock = Lock()
 
 def code_key(text: str) -> str:
     """A name for the machine code of a text on this machine."""
-    return hashlib.sha256(f"{machine().key}\n{text}".encode()).hexdigest()
+    return hashlib.sha256(f"{processor_key()}\n{text}".encode()).hexdigest()
 
 
 def code_of(text: str, object_code: Callable[[str], bytes]) -> CompiledCode:

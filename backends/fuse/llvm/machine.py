@@ -1,7 +1,6 @@
-"""What the processor can do: width of its vectors, and the vector maths that torch brings along."""
+"""What the processor can do, as LLVM sees it, and how wide its vectors are."""
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -23,11 +22,6 @@ class Machine:
     has_fma: bool
     is_avx512: bool
 
-    @property
-    def key(self) -> str:
-        """Tells apart machines whose code is not interchangeable."""
-        return f"{self.name} {self.features} {self.vector_bytes} llvm {'.'.join(map(str, llvm.llvm_version_info))}"
-
 
 @cache
 def machine() -> Machine:
@@ -35,9 +29,6 @@ def machine() -> Machine:
     ATEN_CPU_CAPABILITY), so that their accuracy is comparable."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    library = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
-    if os.path.exists(library):
-        llvm.load_library_permanently(library)
     features = llvm.get_host_cpu_features()
     capability = torch.backends.cpu.get_cpu_capability()
     is_avx512 = capability == "AVX512" and all(
@@ -47,10 +38,3 @@ def machine() -> Machine:
     is_arm = bool(features.get("neon"))
     return Machine(llvm.get_host_cpu_name(), features.flatten(), 64 if is_avx512 else 32 if is_avx2 else 16,
                    bool(features.get("f16c")) or is_arm, bool(features.get("fma")) or is_arm, is_avx512)
-
-
-@cache
-def has_symbol(name: str) -> bool:
-    """Whether a function of that name is in the process."""
-    machine()
-    return bool(llvm.address_of_symbol(name))

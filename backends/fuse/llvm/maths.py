@@ -6,8 +6,9 @@ import math
 from typing import Final
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Value, like, suffix, vector_type
-from framejit.backends.fuse.llvm.machine import has_symbol, machine
+from framejit.backends.fuse.llvm.machine import machine
 from framejit.backends.fuse.llvm.polynomials import INLINE
+from framejit.backends.fuse.llvm.processor import address_of
 
 SLEEF: Final[dict[str, str]] = {
     **{
@@ -54,7 +55,7 @@ def library(asm: Assembler, name: str, *arguments: Value) -> Value:
     widest = machine().vector_bytes * 8 // first.bits
     for width in (widest, widest // 2):
         symbol = f"Sleef_{stem}{letter}{width}{accuracy}"
-        if width > 1 and (width <= first.lanes or first.lanes == 1 or width == widest // 2) and has_symbol(symbol):
+        if width > 1 and (width <= first.lanes or first.lanes == 1 or width == widest // 2) and address_of(symbol):
             return _in_parts(asm, symbol, width, arguments)
     symbol = stem + ("f" if first.type == "float" else "")
     result = Value("poison", first.type, first.lanes)

@@ -80,9 +80,9 @@ class CpuTarget(Target):
 
     @property
     def identity(self) -> str:
-        from framejit.backends.fuse.llvm.machine import machine
+        from framejit.backends.fuse.llvm.processor import processor_key
 
-        return machine().key
+        return processor_key()
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.llvm.llvm_support import supports

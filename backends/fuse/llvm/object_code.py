@@ -1,4 +1,4 @@
-"""From LLVM's text to machine code in memory, and to bytes that another process can load."""
+"""From LLVM's text to object code."""
 from __future__ import annotations
 
 from functools import cache
@@ -28,21 +28,3 @@ def compile_text(text: str) -> bytes:
     passes.add_simplify_cfg_pass()
     passes.run(module, builder)
     return target.emit_object(module)
-
-
-class LoadedObject:
-    """Object code in memory: executable for as long as this lives."""
-
-    def __init__(self, code: bytes) -> None:
-        machine()
-        own = llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault")  # which compiles nothing
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), own)
-        self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-
-    def address(self, name: str) -> int:
-        """Where a function is. Raises KeyError if there is none of that name."""
-        address = self._engine.get_function_address(name)
-        if not address:
-            raise KeyError(name)
-        return address
