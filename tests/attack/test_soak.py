@@ -17,7 +17,7 @@ def test_threads_agree_with_plain_python() -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.attack", "soak", "--minutes", "0.3"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert int(done.stdout.splitlines()[-1].split()[0]) > 16
+    assert int(done.stdout.splitlines()[-1].split()[0]) >= 16
 
 
 def test_a_difference_is_framejits_only_if_plain_python_is_steady() -> None:
