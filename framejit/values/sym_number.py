@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from framejit.values.context import Capture, Frame
     from framejit.values.tensors.tensor import TensorValue
 
-# Operations that can't raise on numbers, so that they may run later than the program says.
-_SAFE = {"+": "add", "-": "sub", "*": "mul"}
+# What can't raise on numbers, or is guarded not to, so that it may run later than the program says.
+_OPERATIONS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow"}
+_LARGE = 1e50
+_GREATEST_EXPONENT = 4
+"""Powers of numbers up to the one, with exponents up to the other, are finite."""
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 # Elementwise operations whose result has the tensor's shape whatever the number is.
 ELEMENTWISE = frozenset(
@@ -89,13 +92,15 @@ class SymNumberValue(Value):
 
     def binary(self, symbol: str, other: Value, reflected: bool) -> Value | None:
         """`self symbol other` as an expression, or None where the value must be known."""
-        if symbol not in _SAFE:
+        operands = (other, self) if reflected else (self, other)
+        if symbol not in _OPERATIONS or not _is_safe(symbol, *operands):
             return None
-        function = getattr(operator, _SAFE[symbol])
+        name = _OPERATIONS[symbol]
+        function = getattr(operator, name)
         if isinstance(other, SymNumberValue):
             a, b = (other, self) if reflected else (self, other)
             return SymNumberValue(
-                self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, _SAFE[symbol]),
+                self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, name),
                 a.leaves + b.leaves,
             )
         number = _plain_number(other)
@@ -103,7 +108,7 @@ class SymNumberValue(Value):
             return None
         value = function(number, self.value) if reflected else function(self.value, number)
         return SymNumberValue(
-            self.capture, value, BinarySource(self.source, symbol, _SAFE[symbol], TypedKey(number), reflected),
+            self.capture, value, BinarySource(self.source, symbol, name, TypedKey(number), reflected),
             self._inner_leaves(),
         )
 
@@ -122,6 +127,12 @@ class SymNumberValue(Value):
             BinarySource(self.source, _COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome
         )
         return ConstantValue(outcome)
+
+    def surely(self, name: str, number: float) -> bool:
+        """Whether a comparison with a number holds, and is guarded to."""
+        if not getattr(operator, name)(self.value, number):
+            return False
+        return self.compare(name, ConstantValue(number), False) is not None
 
     # ---- graphs -----------------------------------------------------------------------------------
 
@@ -187,6 +198,35 @@ def to_int64(number: int | float) -> torch.Tensor:
 
 
 _TO_TENSOR = {torch.float32: to_float32, torch.float64: to_float64, torch.int64: to_int64}
+
+
+def _is_safe(symbol: str, a: Value, b: Value) -> bool:
+    """Whether an operation on two numbers does not raise, now and later: what there is to ask is guarded."""
+    if symbol != "/" and a.python_type() is b.python_type() is int:
+        return symbol != "**"
+    if not _fits_a_float(a) or not _fits_a_float(b):
+        return False
+    if symbol == "/":
+        return b.surely("ne", 0) if isinstance(b, SymNumberValue) else bool(_plain_number(b))
+    return symbol != "**" or _is_plain_power(a, b)
+
+
+def _fits_a_float(value: Value) -> bool:
+    """Whether it is a float, or an int that beside floats becomes one: for greater ones Python raises."""
+    if value.python_type() is float:
+        return True
+    if isinstance(value, SymNumberValue):
+        return value.surely("ge", -LARGEST) and value.surely("le", LARGEST)
+    number = _plain_number(value)
+    return number is not None and abs(number) <= LARGEST
+
+
+def _is_plain_power(base: Value, exponent: Value) -> bool:
+    """Whether a power is a float, and not too large for one."""
+    power = _plain_number(exponent)
+    if not isinstance(base, SymNumberValue) or power is None or not 0 <= power <= _GREATEST_EXPONENT:
+        return False
+    return base.surely("le", _LARGE) and base.surely("ge", -_LARGE if power == int(power) else 0)
 
 
 def _plain_number(value: Value) -> int | float | None:

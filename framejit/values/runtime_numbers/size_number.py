@@ -20,7 +20,7 @@ from framejit.symbols.expression import Expression
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
-from framejit.values.handlers import HANDLERS, Handler, handles
+from framejit.values.handlers import handles
 from framejit.values.runtime_numbers.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.sym_number import SymNumberValue
@@ -37,7 +37,7 @@ _SYMBOLS: Final = {
     operator.floordiv: "//", operator.mod: "%",
 }
 _GREATEST_EXPONENT: Final = 4.0
-_GREATEST: Final = 1e200
+GREATEST: Final = 1e200
 """Beyond, or between its inverse and 0, a further step might overflow or round to 0."""
 _MOST_DIVIDED: Final = 1 << 52
 """Up to here the quotient of two ints, as a float, lies between the same whole numbers as the exact one."""
@@ -163,7 +163,7 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
         b, (SymIntValue, SizeNumberValue)
     ):
         return None
-    numbers = [_operand(value) for value in (a, b)]
+    numbers = [operand(value) for value in (a, b)]
     left, right = numbers
     if left is None or right is None:
         return None
@@ -180,12 +180,12 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
         else:
             if type(y) is int and isinstance(a, SymIntValue) or not isinstance(b, ConstantValue):
                 return None
-            base = _positive(a, x_bounds) if abs(y) <= _GREATEST_EXPONENT else None
+            base = positive(a, x_bounds) if abs(y) <= _GREATEST_EXPONENT else None
             if base is None:
                 return None
             x_bounds = base
     elif function is operator.truediv:
-        divisor = _positive(b, y_bounds)
+        divisor = positive(b, y_bounds)
         if divisor is None:
             return None
         y_bounds = divisor
@@ -194,15 +194,15 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
     value = function(x, y)
     corners = [function(p, q) for p in x_bounds for q in y_bounds] if function is not operator.mod else [0.0, float(y)]
     bounds = min(corners), max(corners)
-    if not all(_is_moderate(bound) for bound in (value, *bounds)):
+    if not all(is_moderate(bound) for bound in (value, *bounds)):
         return None
     sizes = [value for value in (a, b) if isinstance(value, SymIntValue)]
     sizes += [size for value in (a, b) if isinstance(value, SizeNumberValue) for size in value.sizes]
     of = None
     if follows and isinstance(b, ConstantValue):
-        of = _follow(a, x_bounds, lambda number: function(number, y))
+        of = follow(a, x_bounds, lambda number: function(number, y))
     elif follows:
-        of = _follow(b, y_bounds, lambda number: function(x, number))
+        of = follow(b, y_bounds, lambda number: function(x, number))
     divided = function is operator.truediv and isinstance(a, SymIntValue) and type(y) is int and y > 0
     quotient = (a, y) if divided and isinstance(b, ConstantValue) else None
     return SizeNumberValue(
@@ -211,7 +211,7 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
     )
 
 
-def _follow(value: Value, bounds: Bounds, function: Callable[[Any], float]) -> OneSize | None:
+def follow(value: Value, bounds: Bounds, function: Callable[[Any], float]) -> OneSize | None:
     """How `function` of a number, which lies in `bounds`, is computed from a single size; None where it is not."""
     if isinstance(value, SymIntValue):
         return OneSize(value, function, int(bounds[0]), int(bounds[1]))
@@ -219,38 +219,39 @@ def _follow(value: Value, bounds: Bounds, function: Callable[[Any], float]) -> O
     return None if of is None else of.then(function)
 
 
-def _operand(value: Value) -> tuple[int | float, Bounds] | None:
+def operand(value: Value) -> tuple[int | float, Bounds] | None:
     """What a number is now, and its bounds; None for what is not followed."""
     if isinstance(value, SizeNumberValue):
         return value.value, value.bounds
     if isinstance(value, SymIntValue) and not value.is_of_data():
         low, high = value.size.node.expression.bounds
         return value.size.node.hint, (max(low, -float(LARGEST)), min(high, float(LARGEST)))
-    if isinstance(value, ConstantValue) and type(value.value) in (int, float) and _is_moderate(value.value):
+    if isinstance(value, ConstantValue) and type(value.value) in (int, float) and is_moderate(value.value):
         return value.value, (value.value, value.value)
     return None
 
 
-def _positive(value: Value, bounds: Bounds) -> Bounds | None:
+def positive(value: Value, bounds: Bounds) -> Bounds | None:
     """The bounds of a number that is positive; of a size, that it is becomes a condition."""
     if isinstance(value, SymIntValue):
         return (max(1.0, bounds[0]), bounds[1]) if value.size > 0 else None
     return bounds if bounds[0] > 0 else None
 
 
-def _is_moderate(number: float) -> bool:
-    return number == 0 or 1 / _GREATEST < abs(number) < _GREATEST
+def is_moderate(number: float) -> bool:
+    """Whether a further step neither overflows nor rounds to 0 what is not."""
+    return number == 0 or 1 / GREATEST < abs(number) < GREATEST
 
 
 def _source_of(a: Value, b: Value, symbol: str, name: str) -> Source:
     if isinstance(b, ConstantValue):
-        return BinarySource(_place(a), symbol, name, TypedKey(b.value))
+        return BinarySource(place_of(a), symbol, name, TypedKey(b.value))
     if isinstance(a, ConstantValue):
-        return BinarySource(_place(b), symbol, name, TypedKey(a.value), True)
-    return PairSource(_place(a), _place(b), symbol, name)
+        return BinarySource(place_of(b), symbol, name, TypedKey(a.value), True)
+    return PairSource(place_of(a), place_of(b), symbol, name)
 
 
-def _place(value: Value) -> Source:
+def place_of(value: Value) -> Source:
     """Where a number can be computed again."""
     if not isinstance(value, SymIntValue):
         assert isinstance(value, SizeNumberValue)
@@ -275,33 +276,12 @@ def _is_reached(source: Source) -> bool:
     return not isinstance(source, (PairSource, SizeSource))
 
 
-def _rising(function: Callable[[float], float]) -> Handler:
-    """A handler of a function of `math` that rises with its argument, which is positive."""
-
-    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        number = args[0] if len(args) == 1 and not kwargs else None
-        found = _operand(number) if isinstance(number, (SymIntValue, SizeNumberValue)) else None
-        bounds = _positive(number, found[1]) if number is not None and found is not None else None
-        if number is None or found is None or bounds is None:
-            return fold(frame, function, args, kwargs)
-        sizes = (number,) if isinstance(number, SymIntValue) else number.sizes  # type: ignore[attr-defined]
-        return SizeNumberValue(
-            frame.capture, function(found[0]), CallSource(_place(number), function), sizes,
-            (function(bounds[0]), function(bounds[1])), _follow(number, bounds, function),
-        )
-
-    return handler
-
-
-HANDLERS.update({function: _rising(function) for function in (math.sqrt, math.log, math.log2, math.log10, math.log1p)})
-
-
 @handles(math.isqrt)
 def _whole_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     size = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(size, SymIntValue) or size.is_of_data() or not size.size >= 0:
         return fold(frame, math.isqrt, args, kwargs)
-    source, root = CallSource(_place(size), math.isqrt), math.isqrt(size.size.node.hint)
+    source, root = CallSource(place_of(size), math.isqrt), math.isqrt(size.size.node.hint)
     if not _is_reached(source):
         return fold(frame, math.isqrt, args, kwargs)
     return SymIntValue(frame.capture.sizes.number(root, source), source, root)
@@ -309,10 +289,9 @@ def _whole_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 def as_float(capture: Capture, size: SymIntValue) -> Value | None:
     """`float()` of a size; None where it must be known."""
-    found = _operand(size)
+    found = operand(size)
     if found is None:
         return None
     value, bounds = found
-    return SizeNumberValue(
-        capture, float(value), CallSource(_place(size), float), (size,), bounds, _follow(size, bounds, float), (size, 1)
-    )
+    place, of = CallSource(place_of(size), float), follow(size, bounds, float)
+    return SizeNumberValue(capture, float(value), place, (size,), bounds, of, (size, 1))

@@ -1,0 +1,94 @@
+"""Functions of `math` of numbers that are not assumed: `math.cos(math.pi * step / steps)`, `math.exp(-rate)`.
+
+Replacement code calls the function anew at each call. Python raises where a function has no value, or one that is too
+large: that the number is none of those is guarded, or made a condition on the size that it is computed from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from framejit.guards.sources import CallSource
+from framejit.late_dataclass import dataclass
+from framejit.values.base import Value
+from framejit.values.folding import fold
+from framejit.values.handlers import HANDLERS
+from framejit.values.runtime_numbers.size_number import (
+    GREATEST,
+    Bounds,
+    SizeNumberValue,
+    follow,
+    is_moderate,
+    operand,
+    place_of,
+    positive,
+)
+from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+_EXPONENT: Final = 400.0
+"""Powers of 2 and e up to here are below GREATEST."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    """`compute`, of numbers that are positive where that is asked, and `most` at most. It rises with its argument
+    everywhere, or stays within `span`."""
+
+    compute: Callable[[float], float]
+    positive: bool = False
+    most: float = GREATEST
+    span: Bounds | None = None
+
+    def __call__(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        number = args[0] if len(args) == 1 and not kwargs else None
+        found = None
+        if isinstance(number, (SymIntValue, SizeNumberValue)):
+            found = self._of_sizes(frame, number)
+        elif isinstance(number, SymNumberValue):
+            found = self._of_argument(number)
+        return fold(frame, self.compute, args, kwargs) if found is None else found
+
+    def _of_sizes(self, frame: Frame, number: SymIntValue | SizeNumberValue) -> Value | None:
+        """Of a number that is computed from sizes; None where these must be known."""
+        found = operand(number)
+        bounds = None if found is None else positive(number, found[1]) if self.positive else found[1]
+        if found is None or bounds is None:
+            return None
+        of = follow(number, bounds, float)
+        if bounds[1] > self.most:
+            if found[0] > self.most or of is None or not of.keeps(lambda value: value > self.most):
+                return None
+            bounds = bounds[0], self.most
+        limits = self.span or (self.compute(bounds[0]), self.compute(bounds[1]))
+        if not 0 <= limits[0] < 1 and not is_moderate(limits[0]) or not is_moderate(limits[1]):
+            return None
+        sizes = (number,) if isinstance(number, SymIntValue) else number.sizes
+        return SizeNumberValue(
+            frame.capture, self.compute(found[0]), CallSource(place_of(number), self.compute), sizes, limits,
+            follow(number, bounds, self.compute) if self.span is None else None,
+        )
+
+    def _of_argument(self, number: SymNumberValue) -> Value | None:
+        """Of a number that is read anew at each call; None where it must be known."""
+        if not (number.surely("gt", 0) if self.positive else number.surely("ge", -GREATEST)):
+            return None
+        if not number.surely("le", self.most):
+            return None
+        return SymNumberValue(
+            number.capture, self.compute(number.value), CallSource(number.source, self.compute)
+        )
+
+
+for _function in (
+    *(_Function(compute, positive=True) for compute in (math.sqrt, math.log, math.log2, math.log10, math.log1p)),
+    *(_Function(compute, most=_EXPONENT) for compute in (math.exp, math.expm1)),
+    *(_Function(compute, span=(-1.0, 1.0)) for compute in (math.cos, math.sin)),
+    *(_Function(compute) for compute in (math.tanh, math.atan, math.erf, math.radians, math.degrees)),
+):
+    HANDLERS[_function.compute] = _function

@@ -1,0 +1,125 @@
+"""Schedules: powers, quotients and functions of `math` of numbers that change from call to call, in one graph, with
+Python's errors where it raises."""
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import framejit
+
+from comparison import assert_same
+
+FLOATS = [0.25, 0.5, 0.75, 1.5, 3.0]
+STEPS = [5, 6, 7, 12, 25]
+OF_FLOATS = {
+    "inverse": lambda x, t: x * (1 / t),
+    "quotient": lambda x, t: x * (t / 3),
+    "square": lambda x, t: x * (1 - t) ** 2,
+    "root": lambda x, t: x * t**0.5,
+    "whole power": lambda x, t: x * t**3.0,
+    "exp": lambda x, t: x * math.exp(-t),
+    "log": lambda x, t: x * math.log(t) + math.log1p(t) * math.log2(t) - math.log10(t),
+    "sqrt": lambda x, t: x + math.sqrt(t),
+    "circle": lambda x, t: x * math.sin(t) + math.cos(t),
+    "bounded": lambda x, t: x * math.tanh(t) + math.atan(t) - math.erf(t),
+    "angles": lambda x, t: x * math.radians(t) + math.degrees(t),
+    "chain": lambda x, t: x * (1 / (1 + math.exp(-4 * (t - 0.5)))),
+    "function of a function": lambda x, t: x * math.exp(math.sin(t)) * math.sqrt(1 + math.cos(t)),
+    "in place": lambda x, t: x.clone().mul_(math.expm1(t)),
+    "left": lambda x, t: (x * 2, math.exp(t), 1 / t, t**2),
+}
+OF_STEPS = {
+    "cosine": lambda x, n: x * 0.5 * (1 + math.cos(math.pi * n / 30)),
+    "decay": lambda x, n: x * math.exp(-0.1 * n),
+    "sigmoid": lambda x, n: x * (1 / (1 + math.exp(-0.5 * (n - 10)))),
+    "growth": lambda x, n: x * math.exp(n),
+    "bounded": lambda x, n: x * math.tanh(n / 10) + math.atan(n) - math.erf(n * 0.1),
+    "angles": lambda x, n: x * math.radians(n) + math.degrees(n / 7) * math.sin(n),
+    "size": lambda x, n: x * math.exp(-len(x) / 100) + math.cos(len(x)),
+}
+
+
+def same(function, x, number, fast):
+    """Results, or errors, are plain Python's, and so are types."""
+    try:
+        expected = function(x, number)
+    except (ArithmeticError, ValueError) as e:
+        with pytest.raises(type(e)) as caught:
+            fast(x, number)
+        assert str(caught.value) == str(e)
+        return
+    got = fast(x, number)
+    assert_same(expected, got, atol=0, rtol=1e-6)
+    if isinstance(expected, tuple):
+        assert list(map(repr, expected[1:])) == list(map(repr, got[1:]))
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_floats_that_change(name, backend):
+    fast = framejit.optimize(OF_FLOATS[name], backend=backend)
+    x = torch.randn(9)
+    for t in FLOATS:
+        same(OF_FLOATS[name], x, t, fast)
+    assert len(fast.entries) == 2
+    for t in [-1.0, 0.0, -0.0, math.inf, -math.inf, math.nan, 1e-320, 1e308, -1e308, 401.0, 800.0, -800.0, 1e60, 0.3]:
+        same(OF_FLOATS[name], x, t, fast)
+
+
+@pytest.mark.parametrize("name", OF_STEPS)
+def test_steps_that_are_counted(name):
+    fast = framejit.optimize(OF_STEPS[name])
+    x = torch.randn(9)
+    for n in STEPS:
+        same(OF_STEPS[name], x, n, fast)
+    assert len(fast.entries) <= 2
+    for n in [0, 1, -1, -5, 300, 700, 800, 5000, 10**6, 2**62, 2**63, 10**400, 26]:
+        same(OF_STEPS[name], x, n, fast)
+
+
+@pytest.mark.parametrize("name", ["chain", "square", "log"])
+def test_gradients(name):
+    fast = framejit.optimize(OF_FLOATS[name])
+    for t in FLOATS:
+        a = torch.linspace(-1, 1, 9, requires_grad=True)
+        b = a.detach().clone().requires_grad_()
+        OF_FLOATS[name](a, t).sum().backward()
+        fast(b, t).sum().backward()
+        assert_same(a.grad, b.grad)
+    assert len(fast.entries) == 2
+
+
+def test_a_schedule_of_an_object():
+    class Schedule:
+        def __init__(self):
+            self.step = 0
+
+        def __call__(self, x):
+            self.step += 1
+            return x * 0.5 * (1 + math.cos(math.pi * min(self.step, 20) / 20))
+
+    plain, optimized = Schedule(), Schedule()
+    fast = framejit.optimize(lambda x: optimized(x))
+    x = torch.randn(5)
+    for _ in range(30):
+        assert_same(plain(x), fast(x))
+    assert plain.step == optimized.step == 30
+    assert len(fast.entries) <= 3
+
+
+def test_two_numbers_that_change():
+    def f(x, t, total):
+        return x * (t / total), x * math.exp(t - total)
+
+    fast = framejit.optimize(f)
+    x = torch.randn(5)
+    for t, total in [(1.0, 8.0), (2.0, 9.0), (3.0, 7.0), (4.0, 5.0), (5.0, 0.0), (6.0, 2.0)]:
+        try:
+            expected = f(x, t, total)
+        except ZeroDivisionError:
+            with pytest.raises(ZeroDivisionError, match="division by zero"):
+                fast(x, t, total)
+        else:
+            assert_same(expected, fast(x, t, total))
