@@ -123,3 +123,60 @@ def test_two_numbers_that_change():
                 fast(x, t, total)
         else:
             assert_same(expected, fast(x, t, total))
+
+
+ARGUMENTS = {
+    "clamp": lambda x, t: x.clamp(-t, t),
+    "clamp of one": lambda x, t: (torch.clamp(x, max=t), torch.clamp(x, min=t), x.clamp(t), x.clip(None, t)),
+    "clamp with a known number": lambda x, t: (x.clamp(-0.5, t), x.clamp(t, 0.5), torch.clamp(x, min=t, max=-t)),
+    "clamp in place": lambda x, t: (x.clone().clamp_(-t, t), x.clone().clamp_max_(t)),
+    "clamp on one side": lambda x, t: (x.clamp_min(t), torch.clamp_max(x, t), torch.clamp_min(x, min=t)),
+    "masked_fill": lambda x, t: (x.masked_fill(x > 0, t), x.clone().masked_fill_(x < t, -t)),
+    "where": lambda x, t: (torch.where(x > t, x, t), torch.where(x > t, -t, x), x.where(x > t, t)),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int64])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_that_take_numbers_only(name, dtype, backend):
+    fast = framejit.optimize(ARGUMENTS[name], backend=backend)
+    x = torch.tensor([-2.0, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 3.0, math.inf, -math.inf, math.nan])
+    x = x.nan_to_num(3, 5, -5).to(dtype) if dtype is torch.int64 else x.to(dtype)
+    for t in [*FLOATS, math.inf, math.nan, -1.0, 1e39, -1e300, 0.125]:
+        y, z = x.clone(), x.clone()
+        try:
+            expected = ARGUMENTS[name](y, t)
+        except RuntimeError as e:
+            with pytest.raises(RuntimeError) as caught:
+                fast(z, t)
+            assert str(caught.value) == str(e)
+        else:
+            assert_same(expected, fast(z, t), atol=0, rtol=0)
+        assert_same(y, z)
+        if t == FLOATS[-1] and dtype in (torch.float32, torch.float64):
+            assert len(fast.entries) == 2
+
+
+@pytest.mark.parametrize("name", ["clamp", "clamp with a known number", "masked_fill", "where"])
+def test_gradients_of_clamped_tensors(name):
+    fast = framejit.optimize(ARGUMENTS[name])
+    for t in FLOATS:
+        a = torch.tensor([-3.0, -1.5, -0.5, 0.25, 0.5, 0.75, 1.5, 3.0, math.nan], requires_grad=True)
+        b = a.detach().clone().requires_grad_()
+        for x, f in ((a, ARGUMENTS[name]), (b, fast)):
+            made = f(x, t)
+            sum(y.sum() for y in (made if isinstance(made, tuple) else (made,))).backward()
+        assert_same(a.grad, b.grad)
+
+
+def test_versions_of_what_is_clamped_in_place():
+    def f(x, t):
+        x.clamp_(-t, t)
+        x.masked_fill_(x > 0, t)
+        return x._version
+
+    fast = framejit.optimize(f)
+    for t in FLOATS:
+        a, b = torch.randn(5), torch.randn(5)
+        assert (f(a, t), a._version) == (fast(b, t), b._version) == (2, 2)
