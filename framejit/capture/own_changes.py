@@ -58,7 +58,8 @@ def changed_sizes(capture: Capture, holder: Value) -> list[OwnChange]:
 
 
 def changed_numbers(capture: Capture, holders: Iterable[Value]) -> list[OwnChange]:
-    """The numbers that captured code has assumed and left other ones for, in objects that it has changed."""
+    """The numbers that captured code has assumed and left other ones for, in objects that it has changed. Some have to
+    be assumed, as where lists that hold them are compared: asking for these to be left open again would not end."""
     sources: dict[Source, None] = {}
     for holder in holders:
         for before, source, after in _overwritten(capture, holder):
@@ -68,7 +69,8 @@ def changed_numbers(capture: Capture, holders: Iterable[Value]) -> list[OwnChang
     if not 0 < len(sources) <= MOST_NUMBERS:
         return []
     assumed = {guard.source for guard in capture.guards_so_far() if guard.check == native.C_EQUALS}
-    return [OwnChange(source.name()) for source in sources if source in assumed]
+    news = [source.name() for source in sources if source in assumed]
+    return [OwnChange(name) for name in news if name not in capture.changing]
 
 
 def _overwritten(capture: Capture, holder: Value) -> Iterator[tuple[Any, Source, Value]]:

@@ -24,7 +24,6 @@ from framejit.values.objects.functions.model_values import ModelIterator, call_m
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
 from framejit.values.tensors.tensor import TensorValue
-from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -119,23 +118,21 @@ HANDLERS[all] = lambda frame, args, kwargs: _short_circuit(frame, args[0], False
 
 
 def _on_data(function: Any) -> Handler:
-    """`function` itself where all it works on is known numbers and text, else its model."""
+    """`function` itself where all it works on is known numbers and text, else its model. What it gives is a number or
+    text then: a list or tuple may be one of those that it was given, which the model finds and `function`, called with
+    copies, does not."""
 
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if all(_is_data(frame, v) for v in (*args, *kwargs.values())):
             try:
-                return _value_of(
-                    function(*(plain(frame, a) for a in args), **{k: plain(frame, v) for k, v in kwargs.items()})
-                )
+                result = function(*(plain(frame, a) for a in args), **{k: plain(frame, v) for k, v in kwargs.items()})
             except Exception as e:
                 raise frame.raised_from(e) from None
+            if type(result) in _DATA:
+                return ConstantValue(result)
         return call_model(frame, function, args, kwargs)
 
     return handler
-
-
-def _value_of(result: Any) -> Value:
-    return from_python(result)
 
 
 def _is_data(frame: Frame, value: Value) -> bool:

@@ -1,6 +1,7 @@
 """Builtin functions on Python values and tensors."""
 # ruff: noqa: B905
 import builtins
+import math
 import operator
 import sys
 import warnings
@@ -22,6 +23,23 @@ def test_sorted_min_max_sum():
         X,
         [3, 1, 2],
     )
+
+
+def test_what_min_max_sum_and_prod_give_is_what_they_were_given():
+    """And not a list like it: what is written into one is seen in the other."""
+
+    def fn(x, rows, pair):
+        greatest, least, start = max(rows), min(*rows), []
+        greatest.append(x)
+        least[:] = "written", 0.5
+        found = (
+            greatest is rows[1], least is rows[0], max(rows[:1]) is rows[0], min(iter(rows[:1])) is rows[0],
+            max([], default=rows) is rows, sum([], start) is start, math.prod([], start=start) is start,
+            min([pair]) is pair, max(pair, (1, 9)) is pair,
+        )
+        return x + 1, found, sum([[1], [2]], start)
+
+    check(fn, X, [[1.0, 2.0], [3.0, 4.0]], (2, 3))
 
 
 class Whole:
