@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -377,6 +378,48 @@ def test_gradients_of_gradients_outside_of_autocast():
     assert all(number == round(number) for number in expected[0].flatten().tolist())
     torch.testing.assert_close(got[0], expected[0], rtol=0, atol=0)
     torch.testing.assert_close(got[1], expected[1], rtol=2**-7, atol=0)
+
+
+def a_batch_by_autograd(results, w, gradients):
+    return torch.autograd.grad(results, w, grad_outputs=[gradients, gradients], is_grads_batched=True)
+
+
+def a_batch_by_vmap(results, w, gradients):
+    return [torch.func.vmap(partial(asked_for, result, w))(gradients) for result in results]
+
+
+def batches_of_batches(results, w, gradients):
+    return torch.func.vmap(torch.func.vmap(partial(asked_for, results[0], w)))(torch.stack([gradients, gradients * 2]))
+
+
+def asked_for(result, w, gradient):
+    return torch.autograd.grad(result, w, gradient)[0]
+
+
+@pytest.mark.parametrize("asked", [a_batch_by_autograd, a_batch_by_vmap, batches_of_batches])
+@pytest.mark.parametrize("write", [False, True])
+def test_batches_of_gradients(asked, write):
+    """They have no memory that a kernel could read. What the graph draws and writes is drawn and written no more."""
+
+    def fn(x, w):
+        x = x.exp()
+        if write:
+            w = w.mul(1)
+            w.add_(1)
+        return F.dropout(w * x * w, 0.5), (w * x).tanh()
+
+    def use(fn, x, w):
+        return [asked(fn(x, w), w, torch.eye(3, dtype=torch.float64)), *gradients(fn, x, w), torch.rand(2)]
+
+    Twins(fn, leaf(3), leaf(3)).both(use)
+
+
+def test_jacobians_in_one_go():
+    def use(fn, x):
+        jacobian = torch.autograd.functional.jacobian(fn, x, vectorize=True)
+        return jacobian, torch.autograd.functional.hessian(lambda x: fn(x).sum(), x, vectorize=True)
+
+    Twins(lambda x: x.exp() * x.sum(), leaf(3)).both(use)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

@@ -20,7 +20,13 @@ from framejit.backends.fuse.thread_state import default_dtype
 from framejit.backends.fuse.training.backward import Backward, Given, is_permuted
 from framejit.backends.fuse.training.half import Half, Sizes
 from framejit.backends.fuse.training.results import Results
-from framejit.backends.fuse.training.second_run import Call, Contents, RandomState, SecondRun
+from framejit.backends.fuse.training.second_run import (
+    Call,
+    Contents,
+    RandomState,
+    SecondRun,
+    outside_of_transforms,
+)
 from framejit.backends.fuse.training.segments import by_node, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.environment.signal_handlers import SignalsWait
@@ -401,6 +407,10 @@ class Compiled(torch.autograd.Function):
             if torch.is_grad_enabled():
                 segment.graph.fate.runs_as_aten = True
                 found = _by_running_again(call, segment, tangents, differentiable=True)
+            elif any(tangent is not None and not torch._C._has_storage(tangent) for tangent in tangents):
+                # vmap's batches of gradients have no memory that kernels could read
+                with torch.enable_grad():
+                    found = _by_running_again(call, segment, tangents, differentiable=False)
             else:
                 found = segment.backward(call, saved, [*tangents])
         return None, None, None, None, *found, *segment.unneeded
@@ -430,12 +440,13 @@ def _by_running_again(
     Raises RuntimeError where inputs were written since the first run.
     """
     graph = segment.graph
-    inputs = graph.second_run.inputs(call)
-    # before the graph writes into them
-    ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
-    stages = by_node(graph.stages, inputs)
-    wanted = [get_gradient_edge(inputs[position]) for position in segment.inputs]
-    outputs = graph.second_run.outputs(call, inputs)
+    with outside_of_transforms():
+        inputs = graph.second_run.inputs(call)
+        # before the graph writes into them
+        ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
+        stages = by_node(graph.stages, inputs)
+        wanted = [get_gradient_edge(inputs[position]) for position in segment.inputs]
+        outputs = graph.second_run.outputs(call, inputs)
     again = graph.results.segments(inputs, outputs, ends, stages)[segment.number]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):

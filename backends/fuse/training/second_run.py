@@ -1,4 +1,5 @@
-"""A graph that is run again, as ATen, because gradients of gradients were asked for: autograd then sees each operation.
+"""A graph that is run again, as ATen, because gradients of gradients or of a whole batch of gradients were asked for:
+autograd then sees each operation.
 
 It must give what the first run gave. So a call notes where the random number generators were, from which keys and
 numbers are drawn once more (`random_numbers/drawn_again.py`), and holds the memory of the inputs, of those that the
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
@@ -84,7 +86,8 @@ class SecondRun:
         if self.is_spoiled(call):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: an "
-                "input of a compiled graph, which is run again because gradients of gradients were asked for"
+                "input of a compiled graph, which is run again because gradients of gradients or batches of gradients "
+                "were asked for"
             )
         # views of inputs have neither hooks of the program's nor, to us, what led to them
         inputs = []
@@ -109,7 +112,7 @@ class SecondRun:
         if drawn != self.draws:
             raise RuntimeError(
                 f"a compiled graph draws random numbers {drawn} times now that it is run again because gradients of "
-                f"gradients were asked for, and drew them {self.draws} times before"
+                f"gradients or batches of gradients were asked for, and drew them {self.draws} times before"
             )
         return outputs
 
@@ -134,6 +137,21 @@ class _Alias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
+
+
+@contextmanager
+def outside_of_transforms() -> Iterator[None]:
+    """In the block no transform of torch's is at work in the thread: a graph that vmap asks for the gradients of was
+    run outside of it, and may draw random numbers and call functions that vmap does not take."""
+    depth = torch._C._vmapmode_increment_nesting()
+    for _ in range(depth):
+        torch._C._vmapmode_decrement_nesting()
+    try:
+        with temporarily_clear_interpreter_stack():
+            yield
+    finally:
+        for _ in range(depth - 1):
+            torch._C._vmapmode_increment_nesting()
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
