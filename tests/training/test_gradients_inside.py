@@ -327,6 +327,35 @@ def test_old_gradients_do_not_live_beside_new_ones():
     OLD.clear()
 
 
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("handled", [False, True])
+def test_gradients_that_are_let_go_of_behind_an_operation_that_raises(early, handled):
+    """A class that is out of range is met before or behind `zero_grad()`: old gradients are there still, or no more."""
+
+    def step(module, optimizer, x, y):
+        try:
+            if early:
+                optimizer.zero_grad()
+            loss = loss_of(module, x, y)
+            if not early:
+                optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        except IndexError as e:
+            if not handled:
+                raise
+            return str(e)
+        return loss
+
+    def draw():
+        x, y = batch()
+        drawn.append(None)
+        return x, y + 7 * (len(drawn) // 2 % 6 == 2)  # once: each side draws six times
+
+    drawn: list[None] = [None]
+    both(with_optimizer(torch.optim.Adam, lr=0.1), step, draw, calls=6)
+
+
 def test_old_gradients_that_are_still_read():
     def step(module, optimizer, x, y):
         before = [each.grad for each in module.parameters()]

@@ -1,6 +1,7 @@
 """Generates the replacement code of one entry: call the graph, rebuild values, replay side effects, leave."""
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -229,7 +230,6 @@ class Codegen:
                 on_error = Label()
                 region = TryBegin(on_error, push_lasti=False, stack_depth=0)
                 em.instructions.append(region)
-                self._let_go_of_gradients(inputs)
                 self._run_graph(compiled, inputs, rehearsal)
                 em.instructions.append(TryEnd(region))
                 self._take_outputs()
@@ -239,21 +239,34 @@ class Codegen:
 
     def _let_go_of_gradients(self, inputs: list[TensorValue]) -> None:
         """Before a graph that computes gradients, take those from leaves that captured code lets go of, where nothing
-        reads them any more: they are not to live beside the new ones. Changes are replayed behind the graph otherwise;
-        but a call that raises in it, and is done again by plain Python, may find None where there was a gradient."""
+        reads them any more: they are not to live beside the new ones. Changes are replayed behind the graph otherwise.
+        A call that raises in it is done again by plain Python, which has to come by the letting go before the operation
+        that raises."""
         if not any(node.target is torch.autograd.grad for node in self.capture.graph.graph.nodes):
             return
+        first = self._first_step_that_may_raise()
         read: set[Source] = set()
         for source in (*self.em.loaded, *(value.source for value in inputs)):
             while source is not None and source not in read:
                 read.add(source)
                 source = source.base
         for value in self.capture.effects.replayed():
-            if isinstance(value, TensorValue) and value.gives_up_gradient and value.gradient_source() not in read:
+            if (
+                isinstance(value, TensorValue)
+                and value.gave_up_gradient is not None
+                and value.gave_up_gradient < first
+                and value.gradient_source() not in read
+            ):
                 assert value.source is not None
                 self.em.op("LOAD_CONST", None)
                 self.em.load_source(value.source)
                 self.em.op("STORE_ATTR", "grad")
+
+    def _first_step_that_may_raise(self) -> float:
+        """The first step of the capture with an operation that may raise, or warn where warnings are errors."""
+        effects, origins = self.capture.graph_effects(), self.capture.graph.origins
+        nodes = [effects.nodes[position] for position in (*effects.raising, *effects.warning)]
+        return min((origins[node].seq if node in origins else 0 for node in nodes), default=math.inf)
 
     def _run_graph(
         self, compiled: Callable[..., Any], inputs: list[TensorValue], rehearsal: Callable[..., Any] | None
@@ -268,6 +281,7 @@ class Codegen:
         if rehearsal is not None:
             em.call_object(rehearsal, load_inputs, len(inputs))
             em.pop()
+        self._let_go_of_gradients(inputs)
         if type(compiled) in (FunctionType, MethodType):
             # The interpreter enters a Python function it finds on the stack without a call in C.
             em.call(lambda: em.load_object(compiled), load_inputs, len(inputs))

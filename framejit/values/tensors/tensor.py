@@ -84,8 +84,8 @@ class TensorValue(Value):
         """What the captured code hung on it."""
         self.made_as: tuple[int, int] | None = None
         """For a tensor of a program's class that captured code made: the step that did, and the version it had."""
-        self.gives_up_gradient = False
-        """Whether captured code has let go of the gradient that it had before."""
+        self.gave_up_gradient: int | None = None
+        """The step of the capture at which captured code has let go of the gradient that it had before."""
         self.copy_of: Copy | None = None
         """For what stands for other memory: what it is a copy of."""
 
@@ -256,8 +256,8 @@ class TensorValue(Value):
         if name == "grad" and value is not None and self._takes_gradient(realize(frame, value)):
             frame.capture.effects.changed(self)
             self.attrs[name] = realize(frame, value)
-            if self.source is not None and is_none(self.attrs[name]):
-                self.gives_up_gradient = True
+            if self.source is not None and is_none(self.attrs[name]) and self.gave_up_gradient is None:
+                self.gave_up_gradient = frame.capture.seq
             return
         if name == "data" and value is not None and own_attribute(self.cls, name) is None:
             self._set_data(frame, realize(frame, value))
