@@ -356,3 +356,19 @@ def test_layers_with_a_counter_each():
         assert_same(fast(x, got), count(x, expected))
         assert got == expected
     assert len(fast.entries) <= 2
+
+
+def test_a_number_that_has_to_be_assumed():
+    """Lists are compared as a whole: that what one holds changes is no reason to capture again and again."""
+
+    def fn(x, rows):
+        least = min(rows)
+        least[0] += 0.5
+        return x * 2
+
+    rows = [[1.0, 2.0], [3.0, 4.0]]
+    compiled = framejit.optimize(fn, backend="eager")
+    for _ in range(2):
+        compiled(torch.ones(2), rows)
+    assert rows == [[2.0, 2.0], [3.0, 4.0]]
+    assert all(report.state == "compiled" for report in framejit.status().functions if report.function.endswith("fn"))
