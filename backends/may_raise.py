@@ -1,4 +1,5 @@
-"""What an operation may do besides giving a result: raise for the numbers in a tensor, warn, and draw random numbers.
+"""What an operation may do besides giving a result: raise for the numbers in a tensor, warn, draw random numbers, and
+exchange tensors with other processes.
 
 The one place that says so. Operations on fakes check shapes and dtypes only; an index out of bounds, a singular matrix
 or an integer division by zero show when real numbers arrive. Whatever is not known here may do both.
@@ -31,7 +32,7 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     fakes."""
     name, args = operation_name(target), (*args,)
     if name is None:
-        return True
+        return not is_collective(target)
     if target is torch.autograd.grad:
         return False
     tensors = [*tensors_in((*args, *kwargs.values()))]
@@ -50,6 +51,17 @@ def may_raise(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     if name in CHECKED_ON_CPU:
         return _some_on_cpu(tensors)
     return True
+
+
+def is_collective(target: Target) -> bool:
+    """Whether an operation exchanges tensors with other processes. Done twice here and once there, each would be given
+    what another one of theirs has sent, or wait for ever. That one raises is not provided for: then processes are lost
+    to each other anyway."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace in COLLECTIVES
+    return isinstance(target, torch._ops.OpOverloadPacket) and (
+        target._qualified_op_name.partition("::")[0] in COLLECTIVES
+    )
 
 
 def converts_number(target: Target, position: int | str) -> bool:
@@ -116,7 +128,7 @@ def draws_numbers(target: Target, args: Iterable[Any], kwargs: Mapping[str, Any]
     """Whether an operation may change the state of a random number generator."""
     name, args = operation_name(target), (*args,)
     if name is None:
-        return True
+        return not is_collective(target)
     if target is torch.autograd.grad:
         return False
     if name == "scaled_dot_product_attention":
@@ -226,6 +238,9 @@ def _some_on_cpu(tensors: list[torch.Tensor]) -> bool:
     """Whether the host sees the numbers. Kernels of accelerators assert on the device, which no program can catch."""
     return not tensors or any(tensor.device.type not in ("cuda", "xpu", "meta") for tensor in tensors)
 
+
+COLLECTIVES: Final = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
+"""The namespaces of operations that processes do together."""
 
 PACKED: Final = {"_convolution_pointwise": "conv2d", "_mkl_linear": "linear"}
 """Operations of torch's libraries for CPUs, and those of ATen that they do with packed weights."""

@@ -22,7 +22,7 @@ import torch
 from torch import fx
 
 from framejit.backends.data_loop import DataLoop
-from framejit.backends.may_raise import draws_numbers, may_raise, may_warn
+from framejit.backends.may_raise import draws_numbers, is_collective, may_raise, may_warn
 from framejit.bytecode.for_iterators import ITERATOR_SLOTS
 from framejit.config import config
 from framejit.fakes.arguments import tensors_in
@@ -417,11 +417,12 @@ def _storages(node: fx.Node) -> Iterator[int]:
 
 
 def _is_quiet(node: fx.Node) -> bool:
-    """Whether a node surely neither raises, nor draws random numbers, nor warns."""
+    """Whether a node surely neither raises, nor draws random numbers, nor warns, nor exchanges tensors with other
+    processes."""
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     if node.target is operator.getitem and not isinstance(args[0], torch.Tensor):
         return True
     return not (
         may_raise(node.target, args, kwargs) or draws_numbers(node.target, args, kwargs)
-        or may_warn(node.target, args, kwargs)
+        or may_warn(node.target, args, kwargs) or is_collective(node.target)
     )

@@ -21,6 +21,7 @@ from framejit.backends.may_raise import (
     always_works,
     converts_number,
     draws_numbers,
+    is_collective,
     is_quiet,
     may_raise,
     may_warn,
@@ -95,7 +96,7 @@ def _may_overflow(node: fx.Node) -> bool:
 
 class GraphEffects:
     """The effects that a graph's operations may have besides giving results, by position: raising, writing into inputs,
-    drawing random numbers, changing torch's state."""
+    drawing random numbers, changing torch's state, exchanging tensors with other processes."""
 
     def __init__(self, graph: fx.Graph, inputs: list[TensorValue], examples: list[torch.Tensor]) -> None:
         self.nodes = [node for node in graph.nodes if node.op in ("call_function", "call_method")]
@@ -114,6 +115,8 @@ class GraphEffects:
             if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
         ]
         """Where torch may warn: what was shown can't be taken back."""
+        self.exchanging = [position for position, node in loud if is_collective(node.target)]
+        """Where tensors are exchanged with other processes, which would not do it again."""
         self.nesting = any(node.target in NESTING for node in self.nodes)
         self.owners: dict[int, list[TensorValue]] = {}
         for value in inputs:
@@ -127,8 +130,8 @@ class GraphEffects:
 
     @property
     def any(self) -> bool:
-        """Whether the graph writes into inputs or draws random numbers."""
-        return bool(self.writes or self.drawing)
+        """Whether the graph writes into inputs, draws random numbers or exchanges tensors with other processes."""
+        return bool(self.writes or self.drawing or self.exchanging)
 
     @property
     def can_be_rehearsed(self) -> bool:
@@ -184,7 +187,7 @@ class GraphEffects:
             if (too_much and storage in copied)
             or any(_is_lasting(self.nodes[position], self.owners[storage]) for position in positions)
         ]
-        lasting += [position + 1 for position in self.warning if position < last]
+        lasting += [position + 1 for position in (*self.warning, *self.exchanging) if position < last]
         return Precautions(
             () if too_much else tuple(value for value, _ in kept),
             any(position <= last for position in self.drawing),

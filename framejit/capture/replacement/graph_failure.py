@@ -22,6 +22,7 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
+from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.flattened import flattened
@@ -417,10 +418,13 @@ def _generators(graph: fx.Graph) -> list[torch.Generator]:
 
 
 def _raising_node(module: fx.GraphModule, *tensors: torch.Tensor) -> fx.Node | None:
-    """The node of a graph that raises when it is run node by node."""
+    """The node of a graph that raises when it is run node by node. Tensors are not exchanged with other processes once
+    more: where nothing before that raises, it is what did."""
     values: dict[fx.Node, Any] = {}
     given = iter(tensors)
     for node in module.graph.nodes:
+        if node.op == "call_function" and is_collective(node.target):
+            return cast(fx.Node, node)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
         try:
             match node.op:
