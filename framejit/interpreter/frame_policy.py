@@ -16,6 +16,8 @@ _FRAME_ATTRIBUTES = frozenset(("_getframe", "currentframe"))
 _VARIABLE_READERS = frozenset(("locals", "eval"))
 _FRAME_READERS = _VARIABLE_READERS | {"exec"} | _FRAME_ATTRIBUTES
 _NAME_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # a method may be called `eval`
+_OF_MODULES = ("torch.nn.modules.container", "torch.nn.modules.transformer")
+"""Modules of torch's whose functions are worth capturing: they run modules of the program, or many of torch's."""
 _READERS_WITHOUT_ARGUMENTS = frozenset(("vars", "dir"))
 
 
@@ -65,6 +67,8 @@ def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
         return False
     if file.startswith((PACKAGE + os.sep, _STDLIB + os.sep)) and "site-packages" not in file:
         return False
+    if module_in(name, _OF_MODULES):
+        return True
     if module_in(name, ("torch", "framejit", "numpy", "bytecode", "triton", "llvmlite", "_pytest", "pytest")):
         return False
     return frame_reader(code) is None and code.co_name != "<module>"

@@ -51,6 +51,8 @@ _YET_INLINED = (
 )
 _CALLS_OF_GRAPH_MODULES = ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__")
 _OUTPUT = ("logging", "warnings")
+_OF_PROCESSES = ("torch.distributed.fsdp", "torch.distributed._composable", "torch.nn.parallel")
+_FORWARD_HINT = "nothing has to be done: the forward of modules inside, and its backward, are compiled by themselves"
 
 
 def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
@@ -75,6 +77,8 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
         and not module_in(module, _YET_INLINED)
         and not (module == "torch.fx.graph_module" and fn.code.co_qualname in _CALLS_OF_GRAPH_MODULES)
     ):
+        if module_in(module, _OF_PROCESSES):
+            return Unsupported(f"{fn.describe()} works with other processes, as it is", "FJ116", _FORWARD_HINT)
         machinery = module.split(".")[0]
         return Unsupported(
             f"{fn.describe()} belongs to {machinery}'s own machinery and is called as it is",

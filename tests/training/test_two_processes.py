@@ -1,54 +1,21 @@
-"""Two processes that train one model by gloo: parameters become eager's, collectives happen once in each process
-whatever one of them compiles, and gradients are averaged while the backward goes on."""
-
-import os
-import socket
-from datetime import timedelta
+"""Two processes that train one model by gloo: parameters become eager's, whatever one of them compiles, and gradients
+are averaged while the backward goes on."""
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import multiprocessing, nn
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import framejit
+from tests.training.two_processes import Net, batches, in_two_processes, needs_gloo, whole
 
-pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
+pytestmark = needs_gloo
 
 STEPS = 20
-LIMIT = timedelta(seconds=60)
-"""After that a collective that other processes do not take part in raises."""
-# which torch, and what compiles, are imported once for all of them
-multiprocessing.set_forkserver_preload([
-    __name__, "torch._dynamo", "framejit.capture.miss", "framejit.backends.fuse.training.halves",
-    "framejit.backends.fuse.lowering.lower_graph", "framejit.backends.fuse.llvm.kernel",
-])
-WORLD = "0"
-"""The name of the group of all processes."""
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        return x + self.down(F.gelu(self.up(self.norm(x))))
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(16) for _ in range(3))
-        self.head = nn.Linear(16, 4)
-        self.scale = 1.0
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x) * self.scale
 
 
 def sharded(module):
@@ -72,39 +39,19 @@ WRAPPED = {
 }
 
 
-def _in_process(rank, port, body, args):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2, timeout=LIMIT)
-    try:
-        body(rank, *args)
-    finally:
-        dist.destroy_process_group()
-
-
-def in_two_processes(body, *args):
-    """Runs `body(rank, *args)` in both; raises what it raises."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(_in_process, (port, body, args), nprocs=2, start_method="forkserver")
-
-
 def trained(rank, how, compiled, changes):
     """The parameters after some steps. `changes`: one process has to compile anew in the midst of them."""
     torch.manual_seed(0)
     net = Net()
     module = WRAPPED[how](net, compiled)
     optimizer = torch.optim.AdamW(module.parameters(), 1e-2)
-    draw = torch.Generator().manual_seed(5 + rank)
-    for step in range(STEPS):
+    for step, (x, y) in enumerate(batches(rank, STEPS)):
         if changes and rank == 1 and step in (5, 11):
             net.scale += 0.5
-        x, y = torch.randn(8, 16, generator=draw), torch.randint(0, 4, (8,), generator=draw)
         F.cross_entropy(module(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
-    return [(p.full_tensor() if hasattr(p, "full_tensor") else p).detach() for p in module.parameters()]
+    return whole(module.parameters())
 
 
 def _train(rank, how, changes):
@@ -150,23 +97,101 @@ def test_buckets_leave_before_the_backward_is_over():
     in_two_processes(_overlap)
 
 
-def summed_and_written(x, k):
-    """Makes a number of x that all processes know, writes it into x, and makes something of that."""
-    total = torch.ops._c10d_functional.all_reduce(x.sum(), "sum", WORLD)
-    x.add_(torch.ops._c10d_functional.wait_tensor(total) * k)
-    return torch.ops._c10d_functional.wait_tensor(torch.ops._c10d_functional.all_reduce(x.cos(), "sum", WORLD))
+class Uneven(Net):
+    """Which parameters a call takes differs from call to call, and between the processes."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.other, self.calls = nn.Linear(16, 4), rank
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        self.calls += 1
+        return self.head(x) if self.calls % 3 else self.other(x)
 
 
-def _collectives(rank):
-    compiled = framejit.optimize(summed_and_written)
-    for call in range(6):
-        torch.manual_seed(2 * call + rank)
-        expected = torch.randn(4, 5, dtype=torch.float64)
-        given = expected.clone()
-        k = 1.5 if rank == 1 or call < 2 else call
-        torch.testing.assert_close(compiled(given, k), summed_and_written(expected, k))
-        torch.testing.assert_close(given, expected)
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        return self.b(F.relu(self.norm(self.a(x))))
 
 
-def test_collectives_happen_once_where_one_process_compiles_anew():
-    in_two_processes(_collectives)
+def _accumulated(rank, compiled, **settings):
+    """Gradients of three batches, averaged with those of the last."""
+    module = data_parallel(compiled(Net()), **settings)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for step, (x, y) in enumerate(batches(rank, 9)):
+        if step % 3 < 2:
+            with module.no_sync():
+                F.cross_entropy(module(x), y).backward()
+            continue
+        F.cross_entropy(module(x), y).backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return whole(module.parameters())
+
+
+def _stepped(rank, module):
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for x, y in batches(rank, 6):
+        F.cross_entropy(module(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return whole((*module.parameters(), *module.buffers()))
+
+
+def _compressed(rank, compiled):
+    module = data_parallel(compiled(Net()))
+    module.register_comm_hook(None, fp16_compress_hook)
+    return _stepped(rank, module)
+
+
+def _inner_module_called(rank, compiled):
+    """A backward that DDP waits for, though its forward was not called by it."""
+    module = data_parallel(Net())
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+
+    @compiled
+    def added(x, y):
+        F.cross_entropy(module.module(x), y).backward()
+
+    for x, y in batches(rank, 4):
+        loss = F.cross_entropy(module(x), y) / 2
+        added(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return whole(module.parameters())
+
+
+KINDS = {
+    "static graph": lambda rank, compiled: _stepped(rank, data_parallel(compiled(Net()), static_graph=True)),
+    "other parameters in each process": lambda rank, compiled: _stepped(
+        rank, data_parallel(compiled(Uneven(rank)), find_unused_parameters=True)
+    ),
+    "no_sync": _accumulated,
+    "no_sync, gradients are views": lambda rank, compiled: _accumulated(rank, compiled, gradient_as_bucket_view=True),
+    "compressed": _compressed,
+    "buffers": lambda rank, compiled: _stepped(rank, data_parallel(compiled(Normed()))),
+    "buffers, ddp inside": lambda rank, compiled: _stepped(rank, compiled(data_parallel(Normed()))),
+    "the module inside": _inner_module_called,
+}
+
+
+def _kinds(rank):
+    for name, kind in KINDS.items():
+        found = []
+        for compiled in (lambda function: function, framejit.optimize):
+            torch.manual_seed(0)
+            found.append(kind(rank, compiled))
+        message = f"{name}: {{}}".format
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5, msg=message)
+
+
+def test_what_ddp_can_be_asked_for():
+    in_two_processes(_kinds)

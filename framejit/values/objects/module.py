@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -90,6 +90,13 @@ class ModuleValue(ObjectValue):
             or any(getattr(torch_module, h) for h in _GLOBAL_HOOKS)
             or any(h in self.attrs for h in _HOOKS)
         ):
+            if any(_is_of_torch_distributed(hook) for name in _HOOKS for hook in (own.get(name) or {}).values()):
+                # not in the midst of nn.Module.__call__: there each module would need an entry of its own, by the
+                # numbers of its hooks; `forward`, which the frame hook meets, has one for all modules alike
+                raise Unsupported(
+                    f"{self.describe()} has hooks of torch.distributed, which work with other processes",
+                    "FJ116", "nothing has to be done: its forward and backward are compiled by themselves",
+                )
             return True
         assert self.source is not None
         where: Source = DictSource(self.source)
@@ -105,6 +112,11 @@ class ModuleValue(ObjectValue):
         if "_compiled_call_impl" in own:
             frame.capture.add_guard(key_source(where, "_compiled_call_impl"), native.C_ID, None)
         return False
+
+
+def _is_of_torch_distributed(hook: Any) -> bool:
+    module = getattr(hook, "__module__", None)
+    return isinstance(module, str) and module.startswith("torch.distributed.")
 
 
 def _is_call_of_graph_module(cls: type) -> bool:
