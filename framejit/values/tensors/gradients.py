@@ -75,9 +75,9 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
         raise Unsupported(
             "backward(create_graph=True), whose gradients have a history", "FJ107", "use torch.autograd.grad"
         )
-    _check_no_processes(frame)
     outputs = _tensors(frame, tensors)
     leaves = _leaves(frame, outputs)
+    _check_no_processes(frame, leaves)
     if "inputs" in given and not is_none(realize(frame, given["inputs"])):
         named = _tensors(frame, given["inputs"])
         if not all(any(tensor is leaf for leaf in leaves) for tensor in named):
@@ -213,11 +213,33 @@ def _nothing(*gradients: Any) -> None:
     pass
 
 
-def _check_no_processes(frame: Frame) -> None:
-    """Modules of torch.distributed exchange gradients by hooks on autograd's nodes, while a backward goes on."""
+def _check_no_processes(frame: Frame, leaves: Sequence[TensorValue]) -> None:
+    """Modules of torch.distributed exchange gradients by hooks on the nodes of leaves, while a backward goes on. Those
+    of DistributedDataParallel are written in C++, so that nobody is told of them."""
     distributed = torch.distributed
-    if distributed.is_available() and frame.call(from_python(distributed.is_initialized), [], {}).constant():
-        raise Unsupported("backward() among several processes, which exchange gradients in it", "FJ107")
+    if not distributed.is_available():
+        return
+    if not frame.call(from_python(distributed.is_initialized), [], {}).constant():
+        return
+    if any(_is_node_held(frame.capture.real_object(leaf)) for leaf in leaves if leaf.source is not None):
+        raise Unsupported(
+            "backward() to parameters whose nodes of autograd are held, as DistributedDataParallel does to exchange "
+            "gradients",
+            "FJ107", "nothing has to be done: its forward is compiled with a backward of its own",
+        )
+
+
+def _is_node_held(leaf: torch.Tensor) -> bool:
+    """Whether somebody holds the node that adds up a leaf's gradients: who has hooks on it does, for it goes with its
+    last owner, and autograd makes another."""
+    _metadata_of_node(leaf)[_is_node_held] = True
+    found: bool = _metadata_of_node(leaf).pop(_is_node_held, False)
+    return found
+
+
+def _metadata_of_node(leaf: torch.Tensor) -> Any:
+    """What the program has noted about the node that adds up a leaf's gradients."""
+    return get_gradient_edge(leaf).node.metadata
 
 
 # ---- gradients -----------------------------------------------------------------------------------

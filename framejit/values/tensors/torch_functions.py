@@ -91,7 +91,8 @@ _MACHINE_QUESTIONS = _optional(
 _CHANGING_QUESTIONS = _optional(
     *"""
         are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled get_num_threads
-        distributed.is_initialized cuda.is_initialized cuda.current_device
+        distributed.is_initialized distributed.get_rank distributed.get_world_size cuda.is_initialized
+        cuda.current_device
     """.split(),
     *"""
         is_autocast_cache_enabled get_autocast_dtype get_autocast_gpu_dtype get_autocast_cpu_dtype
