@@ -152,6 +152,8 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
     was looked for, if one was. `owner.skip` is set where the other process left the function to Python."""
     if not config.keep_captures:
         return None, ""
+    if owner.options.background:
+        _background().settle()  # which may have the owner looked for again
     from framejit.kept import store  # no part of `import framejit`
     from framejit.kept.given_up import given_up
 
@@ -166,7 +168,6 @@ def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) 
     if not owner.options.background:
         return kept_entry.kept_entry(owner, fn, flat_args, parts)
     background = _background()
-    background.settle()
     is_news = background.was_made_for(owner)
     found, key = kept_entry.kept_entry(owner, fn, flat_args, parts, is_news)
     if found is not None and is_news:

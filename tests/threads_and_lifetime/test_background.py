@@ -385,6 +385,15 @@ def test_arguments_are_not_held_while_they_are_compiled_for(monkeypatch):
     assert alive() is None and compiling._under_way
 
 
+def test_calls_alone_take_in_what_was_compiled():
+    optimized, x = framejit.optimize(arithmetic, background=True), torch.randn(64)
+    end = time.monotonic() + LONG_S
+    while not optimized.hits and time.monotonic() < end:
+        assert_same(optimized(x), arithmetic(x), atol=1e-5, rtol=1e-5)
+        time.sleep(0.02)
+    assert optimized.hits and states() == ["started", "kept"]
+
+
 @pytest.mark.parametrize("turn", range(8))
 def test_many_threads(turn):
     """The fork comes while others want the lock of the interpreter, which a child could not give them."""
