@@ -158,10 +158,11 @@ def _beside(number: Value, tensor: TensorValue) -> Value | None:
 
 
 def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """As one step for the least and one for the greatest number, of which each takes a tensor as well."""
+    """As one step for the least and one for the greatest number, of which each takes a tensor as well. Not where a
+    gradient is wanted: to what equals a bound, and to nan, torch 2.15 gives another one beside a tensor."""
     given = dict(zip(("input", "min", "max"), args)) | kwargs
     tensor = given.get("input")
-    if not isinstance(tensor, TensorValue) or not {*given} <= {"input", "min", "max"}:
+    if not isinstance(tensor, TensorValue) or tensor.fake.requires_grad or not {*given} <= {"input", "min", "max"}:
         return None
     result: Value = tensor
     for name in ("min", "max"):
