@@ -71,4 +71,6 @@ def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
         return True
     if module_in(name, ("torch", "framejit", "numpy", "bytecode", "triton", "llvmlite", "_pytest", "pytest")):
         return False
+    if name.startswith("__editable__"):  # setuptools' finders of what is installed so, which belong to importing
+        return False
     return frame_reader(code) is None and code.co_name != "<module>"
