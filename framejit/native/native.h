@@ -147,8 +147,10 @@ int fork_init(PyObject *module);
 /* ---- hash_table.c ---- */
 int hash_table_init(PyObject *module);
 
-/* ---- selector.c ---- */
+/* ---- processor.c ---- */
 int processor_init(PyObject *module);
+
+/* ---- selector.c ---- */
 int selector_init(PyObject *module);
 int size_switch_init(PyObject *module);
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What can't raise on numbers, or is guarded not to, so that it may run later than the program says.
 _OPERATIONS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow"}
 _LARGE = 1e50
-_GREATEST_EXPONENT = 4
+GREATEST_EXPONENT = 4
 """Powers of numbers up to the one, with exponents up to the other, are finite."""
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 # Elementwise operations whose result has the tensor's shape whatever the number is.
@@ -92,13 +92,12 @@ class SymNumberValue(Value):
 
     def binary(self, symbol: str, other: Value, reflected: bool) -> Value | None:
         """`self symbol other` as an expression, or None where the value must be known."""
-        operands = (other, self) if reflected else (self, other)
-        if symbol not in _OPERATIONS or not _is_safe(symbol, *operands):
+        a, b = (other, self) if reflected else (self, other)
+        if symbol not in _OPERATIONS or not _is_safe(symbol, a, b):
             return None
         name = _OPERATIONS[symbol]
         function = getattr(operator, name)
-        if isinstance(other, SymNumberValue):
-            a, b = (other, self) if reflected else (self, other)
+        if isinstance(a, SymNumberValue) and isinstance(b, SymNumberValue):
             return SymNumberValue(
                 self.capture, function(a.value, b.value), PairSource(a.source, b.source, symbol, name),
                 a.leaves + b.leaves,
@@ -216,7 +215,7 @@ def _fits_a_float(value: Value) -> bool:
     if value.python_type() is float:
         return True
     if isinstance(value, SymNumberValue):
-        return value.surely("ge", -LARGEST) and value.surely("le", LARGEST)
+        return value._stays_small()
     number = _plain_number(value)
     return number is not None and abs(number) <= LARGEST
 
@@ -224,7 +223,7 @@ def _fits_a_float(value: Value) -> bool:
 def _is_plain_power(base: Value, exponent: Value) -> bool:
     """Whether a power is a float, and not too large for one."""
     power = _plain_number(exponent)
-    if not isinstance(base, SymNumberValue) or power is None or not 0 <= power <= _GREATEST_EXPONENT:
+    if not isinstance(base, SymNumberValue) or power is None or not 0 <= power <= GREATEST_EXPONENT:
         return False
     return base.surely("le", _LARGE) and base.surely("ge", -_LARGE if power == int(power) else 0)
 

@@ -93,8 +93,8 @@ class _Placed:
             sections = _sections(code)
             self._symbols = _symbols(code, sections)
             relocations = [*_relocations(code, sections)]
-            slots = {symbol: 0 for *_, symbol, kind, _ in relocations if kind == _SLOT}
-            slots = {symbol: _WORD.size * position for position, symbol in enumerate(slots)}
+            called = dict.fromkeys(relocation.symbol for relocation in relocations if relocation.kind == _SLOT)
+            slots = {symbol: _WORD.size * position for position, symbol in enumerate(called)}
             self._offsets, size = _offsets(sections, _WORD.size * len(slots))
             self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))

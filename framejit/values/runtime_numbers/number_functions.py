@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 _EXPONENT: Final = 400.0
-"""Powers of 2 and e up to here are below GREATEST."""
+"""Powers of e up to here are below GREATEST."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class _Function:
         bounds = None if found is None else positive(number, found[1]) if self.positive else found[1]
         if found is None or bounds is None:
             return None
-        of = follow(number, bounds, float)
         if bounds[1] > self.most:
+            of = follow(number, bounds, float)
             if found[0] > self.most or of is None or not of.keeps(lambda value: value > self.most):
                 return None
             bounds = bounds[0], self.most
         limits = self.span or (self.compute(bounds[0]), self.compute(bounds[1]))
-        if not 0 <= limits[0] < 1 and not is_moderate(limits[0]) or not is_moderate(limits[1]):
+        # the least may be next to 0, as of exp: who divides by it asks for more
+        if not (0 <= limits[0] < 1 or is_moderate(limits[0])) or not is_moderate(limits[1]):
             return None
         sizes = (number,) if isinstance(number, SymIntValue) else number.sizes
         return SizeNumberValue(

@@ -23,7 +23,7 @@ from framejit.values.folding import fold
 from framejit.values.handlers import handles
 from framejit.values.runtime_numbers.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
-from framejit.values.sym_number import SymNumberValue
+from framejit.values.sym_number import GREATEST_EXPONENT, SymNumberValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ _SYMBOLS: Final = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.pow: "**",
     operator.floordiv: "//", operator.mod: "%",
 }
-_GREATEST_EXPONENT: Final = 4.0
 GREATEST: Final = 1e200
 """Beyond, or between its inverse and 0, a further step might overflow or round to 0."""
 _MOST_DIVIDED: Final = 1 << 52
@@ -180,7 +179,7 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
         else:
             if type(y) is int and isinstance(a, SymIntValue) or not isinstance(b, ConstantValue):
                 return None
-            base = positive(a, x_bounds) if abs(y) <= _GREATEST_EXPONENT else None
+            base = positive(a, x_bounds) if abs(y) <= GREATEST_EXPONENT else None
             if base is None:
                 return None
             x_bounds = base
