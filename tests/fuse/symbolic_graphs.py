@@ -88,7 +88,7 @@ class SymbolicVariant:
             if step in self.sources:
                 source = self.sources[step]
                 sources[nodes[-1]] = replace(
-                    source, programs=concrete(source.programs, values), sizes=concrete(source.sizes, values)
+                    source, programs=concrete(source.programs, values), scalars=concrete(source.scalars, values)
                 )
         return LoweredGraph(
             buffers, nodes, [real(output) for output in self.lowered.outputs], self.lowered.n_inputs

@@ -97,10 +97,10 @@ class GpuLaunch:
 
     def __call__(self, slots: Sequence[int]) -> tuple[Any, ...]:
         binary, module = self.binary, self.machine_code
-        sizes = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.sizes)
+        scalars = zip((kind for _, kind, _ in self.text.signature[len(self.text.buffers) :]), self.text.scalars)
         return (
             "cuda_kernel", module.function, self.text.grid, binary.threads, binary.shared_bytes,
-            binary.arguments(slots, sizes), module.device_index, self.text.waits,
+            binary.arguments(slots, scalars), module.device_index, self.text.waits,
         )
 
 
@@ -111,7 +111,7 @@ class CudaTarget(Target):
     suffix = "py"
     described = {
         "name": str, "code": str, "function": str, "remarks": str, "buffers": tuple, "signature": tuple,
-        "programs": (int, SymbolicSize), "warps": int, "waits": bool, "sizes": tuple,
+        "programs": (int, SymbolicSize), "warps": int, "waits": bool, "scalars": tuple,
     }
     is_asynchronous = True
     is_aligned = True

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
-
-import networkx
-from networkx.algorithms.flow import boykov_kolmogorov
 
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
@@ -16,6 +14,7 @@ from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.training.joint import JointGraph
+from framejit.backends.fuse.training.minimum_cut import Network
 
 SOURCE: Final = "what can't be computed again"
 SINK: Final = "what the backward looks at"
@@ -107,8 +106,7 @@ class _Network:
 
     def __init__(self, facts: _Facts) -> None:
         self.facts = facts
-        self.flow = networkx.DiGraph()
-        self.flow.add_nodes_from((SOURCE, SINK))
+        self.network = Network()
         self._storages: dict[Storage, None] = {}
         self._again: set[Storage] = set()
         """What may be computed again, and lies in memory then."""
@@ -133,7 +131,7 @@ class _Network:
             if storage in facts.given and not facts.is_for_the_program(storage):
                 self._cannot_be_made(storage)
             else:
-                self.flow[storage, "in"][storage, "out"].pop("capacity", None)
+                self.network.add_edge((storage, "in"), (storage, "out"))
                 self._is_made_of(storage, operands)
             return
         if not _is_cheap(node) or storage in facts.compared:
@@ -151,26 +149,30 @@ class _Network:
     def want(self, storage: Storage) -> None:
         """The backward looks at it."""
         if storage not in self.facts.constants:
-            self.flow.add_edge((storage, "out"), SINK)
+            self.network.add_edge((storage, "out"), SINK)
 
     def kept(self) -> list[Value]:
-        """The first values of the storages that the cheapest cut goes through."""
-        return [storage.first for storage in _cut(self.flow, [*self._storages])]
+        """The first values of the storages on the cheapest cut: of several, on the one that leaves least to be computed
+        again."""
+        behind = self.network.before_sink(SOURCE, SINK)
+        return [
+            storage.first for storage in self._storages if (storage, "out") in behind and (storage, "in") not in behind
+        ]
 
     def _add(self, storage: Storage) -> None:
         if storage in self._storages or storage in self.facts.constants:
             return
         self._storages[storage] = None
-        width = {} if self.facts.is_for_the_program(storage) else {"capacity": self.facts.price(storage)}
-        self.flow.add_edge((storage, "in"), (storage, "out"), **width)
+        price = math.inf if self.facts.is_for_the_program(storage) else self.facts.price(storage)
+        self.network.add_edge((storage, "in"), (storage, "out"), price)
 
     def _cannot_be_made(self, storage: Storage) -> None:
-        self.flow.add_edge(SOURCE, (storage, "in"))
+        self.network.add_edge(SOURCE, (storage, "in"))
 
     def _is_made_of(self, storage: Storage, operands: Set[Storage]) -> None:
         for operand in operands:
             if operand not in self.facts.constants:
-                self.flow.add_edge((operand, "out"), (storage, "in"))
+                self.network.add_edge((operand, "out"), (storage, "in"))
 
 
 def _compared(backward: Sequence[Node]) -> set[Storage]:
@@ -206,17 +208,3 @@ def _family(node: Node) -> str:
 def is_lowered(node: Node) -> bool:
     """Whether an operation becomes loops of ours, which don't raise; ATen's may."""
     return lowering_of(node.name, node.operation._overloadname) is not None and is_fusable(node) and accepts(node)
-
-
-def _cut(flow: networkx.DiGraph, storages: Sequence[Storage]) -> list[Storage]:
-    """The storages on a minimum cut: of several, on the one that leaves least to be computed again."""
-    residual = boykov_kolmogorov(flow, SOURCE, SINK)
-    before_sink: set[str | tuple[Storage, str]] = {SINK}
-    waiting = [*before_sink]
-    while waiting:
-        here = waiting.pop()
-        for there in residual.pred[here]:
-            if there not in before_sink and residual[there][here]["flow"] < residual[there][here]["capacity"]:
-                before_sink.add(there)
-                waiting.append(there)
-    return [storage for storage in storages if (storage, "out") in before_sink and (storage, "in") not in before_sink]

@@ -38,10 +38,10 @@ class GpuBinary:
     scratch: int
     """How many addresses of scratch memory come last, none of which the kernel uses: null will do."""
 
-    def arguments(self, slots: Sequence[int], sizes: Iterable[tuple[str, Any]] = ()) -> tuple[tuple[Any, ...], ...]:
+    def arguments(self, slots: Sequence[int], scalars: Iterable[tuple[str, Any]] = ()) -> tuple[tuple[Any, ...], ...]:
         """The arguments of a plan's step for tensors in these slots, in the order of the source's `buffers`, and for
-        its `sizes`, each with its type."""
-        return (*(("p", slot) for slot in slots), *sizes, *(("null",) for _ in range(self.scratch)))
+        its `scalars`, each with its type."""
+        return (*(("p", slot) for slot in slots), *scalars, *(("null",) for _ in range(self.scratch)))
 
 
 def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:

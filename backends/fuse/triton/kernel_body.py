@@ -6,7 +6,7 @@ without, if anything is loaded for it; what is wanted without a mask anyway is t
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import torch
 
@@ -36,10 +36,12 @@ Key = tuple[Expr, Mask]
 
 
 class Body:
-    """Writes the body of a kernel. `pointers` gives the name of the argument for each buffer."""
+    """Writes the body of a kernel. `pointers` gives the name of the argument for each buffer, `draw` the text of the
+    number of a draw of random numbers."""
 
-    def __init__(self, tile: Tile, pointers: dict[str, str], lines: Lines) -> None:
+    def __init__(self, tile: Tile, pointers: dict[str, str], lines: Lines, draw: Callable[[int], str]) -> None:
         self.tile, self.pointers, self.lines = tile, pointers, lines
+        self.draw = draw
         self.kernel = tile.kernel
         self.analysis = Analysis(tile.kernel, tile.online)
         self.indices = Indices(tile, lines, self._checked)
@@ -464,8 +466,8 @@ class Body:
             return [self._key(inside.args[0], mask)]
         return [
             self._key(operand, mask)
-            for operand in node.operands()
-            if operand.op != "const" or not _may_be_literal(node, operand)
+            for operand, literal in zip(node.operands(), self._literals(node))
+            if literal is None
         ]
 
     def _conditions(self, mask: Mask) -> list[Key]:
@@ -523,14 +525,20 @@ class Body:
         if node.op == "philox" and (words := random_words(self, key)) is not None:
             return words
         operands = [
-            number(operand.attr) if _may_be_literal(node, operand) else self.value(operand, mask)
-            for operand in node.args
+            self.value(operand, mask) if literal is None else literal
+            for operand, literal in zip(node.args, self._literals(node))
         ]
         if node.op == "cast":
             return self.lines.name(conversion(operands[0], node.args[0].dtype, node.dtype))
         if node.op == "bitcast":
             return self.lines.name(f"{operands[0]}.to(tl.{TRITON_DTYPES[node.dtype]}, bitcast=True)")
         return self.lines.name(operation(node.op, operands, node.args[-1].dtype, quick=node in self.analysis.quick))
+
+    def _literals(self, node: Expr) -> list[str | None]:
+        """For each operand what is written in the operation itself; None for what is computed before."""
+        if node.op == "philox":
+            return [None, self.draw(node.args[1].attr), None]
+        return [number(operand.attr) if _may_be_literal(node, operand) else None for operand in node.operands()]
 
     def _loaded(self, key: Key) -> str:
         return self.lines.name(self._load(key), "in")

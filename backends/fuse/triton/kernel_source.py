@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
@@ -12,7 +12,7 @@ from framejit.backends.fuse.triton.attention_source import attention_body
 from framejit.backends.fuse.triton.expressions import POINTERS
 from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
-from framejit.backends.fuse.triton.size_arguments import SizeArguments
+from framejit.backends.fuse.triton.scalar_arguments import ScalarArguments
 from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates
@@ -63,8 +63,8 @@ class TritonSource:
     warps: int
     waits: bool = False
     """Whether it waits for the kernel launched before it, so that it may begin before that has ended."""
-    sizes: tuple[SymbolicSize, ...] = ()
-    """The arguments after these: sizes that are not known."""
+    scalars: tuple[SymbolicSize | int, ...] = ()
+    """The arguments after these: sizes that are not known, and numbers of draws."""
 
     @property
     def grid(self) -> tuple[Any, int, int]:
@@ -88,7 +88,7 @@ def triton_source(
     first."""
     tile = next(candidates(kernel, limits)) if tile is None else tile
     pointers = _pointers(kernel)
-    sizes = SizeArguments(tile.wide)
+    scalars = ScalarArguments(tile.wide)
     function = PREFIX + re.sub(r"_\d+$", "", kernel.name)
     parts = ""
     waits = (kernel.members[0] if kernel.members else kernel).steady is not None
@@ -97,27 +97,29 @@ def triton_source(
     elif isinstance(tile, SideBySide):
         own = [{name: pointers[name] for name in member.buffers} for member in kernel.members]
         for number, (part, arguments) in enumerate(zip(tile.tiles, own)):
-            body = _body(part, arguments, "program")
+            body = _body(part, arguments, "tl.full([], {}, tl.int32)".format, "program")
             parts += f"\n\n{_function(f'{function}_{number}', ('program', *arguments.values()), body)}"
         body = dispatch(function, [[*arguments.values()] for arguments in own], tile)
     else:
-        with sizes_written(sizes.text):
-            body = _body(tile, pointers)
-    whole = _function(function, (*pointers.values(), *sizes.names.values()), body)
+        with sizes_written(scalars.size):
+            body = _body(tile, pointers, scalars.draw)
+    whole = _function(function, (*pointers.values(), *(name for name, _, _ in scalars.signature)), body)
     code = f"{_imports(parts + body)}{parts}\n\n{whole}"
     signature = tuple(
         (argument, POINTERS[kernel.buffers[name].dtype], _aligned(kernel, name)) for name, argument in pointers.items()
     )
-    remarks = _remarks(kernel, tile, pointers, sizes)
+    remarks = _remarks(kernel, tile, pointers, scalars)
     return TritonSource(
-        kernel.name, code, function, remarks, tuple(pointers), signature + sizes.signature, tile.programs, tile.warps,
-        waits=waits, sizes=tuple(sizes.sizes),
+        kernel.name, code, function, remarks, tuple(pointers), (*signature, *scalars.signature), tile.programs,
+        tile.warps, waits=waits, scalars=tuple(scalars.values),
     )
 
 
-def _body(tile: Tile, pointers: dict[str, str], program: str = "tl.program_id(0)") -> str:
+def _body(
+    tile: Tile, pointers: dict[str, str], draw: Callable[[int], str], program: str = "tl.program_id(0)"
+) -> str:
     lines = Lines()
-    Body(tile, pointers, lines).write(program)
+    Body(tile, pointers, lines, draw).write(program)
     return "\n".join(lines.texts)
 
 
@@ -152,9 +154,9 @@ def _aligned(kernel: Kernel, name: str) -> bool:
     return memory.constant is None or memory.constant.data_ptr() % 16 == 0
 
 
-def _remarks(kernel: Kernel, tile: AnyTile, pointers: dict[str, str], sizes: SizeArguments) -> str:
+def _remarks(kernel: Kernel, tile: AnyTile, pointers: dict[str, str], scalars: ScalarArguments) -> str:
     lines = [*kernel.origins, *text_of([kernel], {}).splitlines()[len(kernel.origins) :]]
     lines += [f"{argument} is {kernel.buffers[name]}" for name, argument in pointers.items()]
-    lines += sizes.remarks
+    lines += scalars.remarks
     lines.append(f"grid of {tile.programs}: {tile}")
     return "".join(f"# {line}\n" for line in lines)

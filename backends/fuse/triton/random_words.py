@@ -30,7 +30,7 @@ def random_words(body: Body, key: Key) -> str | None:
     block = body.indices.shape(body.dims(index, mask))
     fours = f"{block[:-1]} // {AT_ONCE}, 2, 2]"
     places = body.lines.name(f"tl.reshape({body.value(index, mask)}, {fours})")
-    words = f"philox_words({body.value(seed, mask)}, {body.value(draw, mask)}, {places}, {evens}, {odds})"
+    words = f"philox_words({body.value(seed, mask)}, {body.draw(draw.attr)}, {places}, {evens}, {odds})"
     return body.lines.name(f"tl.reshape({words}, {block})")
 
 

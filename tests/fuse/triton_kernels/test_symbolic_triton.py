@@ -54,7 +54,7 @@ def sources_of(report: dict[str, Any]) -> list[TritonSource]:
     """The sources as they were."""
     given = [
         {
-            **fields, "sizes": (), "buffers": tuple(fields["buffers"]),
+            **fields, "scalars": (), "buffers": tuple(fields["buffers"]),
             "signature": tuple(map(tuple, fields["signature"])),
         }
         for fields in report["sources"]

@@ -102,7 +102,7 @@ class TritonRun(Interpreter):
         tensors = {name: self.tensor(buffer) for name, buffer in node.buffers.items()}
         memories = {_place(tensor): _Guarded(tensor) for tensor in tensors.values()}
         with jit_function(source) as function:
-            function[source.grid](*(memories[_place(tensors[name])].inside for name in source.buffers), *source.sizes)
+            function[source.grid](*(memories[_place(tensors[name])].inside for name in source.buffers), *source.scalars)
         written = {_place(tensors[name]) for name in node.writes}
         for place, memory in memories.items():
             memory.check_and_copy(place in written)

@@ -86,7 +86,7 @@ def run(case: SymbolicCase) -> dict[str, Any]:
         for variant in each.variants
         for source in variant.sources.values()
     }
-    written = [asdict(replace(source, sizes=(), programs=0)) for source in sources.values()]
+    written = [asdict(replace(source, scalars=(), programs=0)) for source in sources.values()]
     conditions = [[str(condition) for condition in variant.conditions] for variant in program.variants]
     return {"failures": failures, "variants": conditions, "sources": written}
 
