@@ -54,10 +54,10 @@ def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[C
         options: `{"activation_memory": share}`, for training: of the bytes that are kept for the backward without it,
             about how many may be, from 0 to 1 (the default). The rest is computed again, products too, part by part
             as the backward comes to it. Inputs and parameters that this takes may not be written into before the
-            backward. `{"same_random_numbers": False}`: on GPUs kernels make the numbers of dropout, `rand`,
-            `randn`, `bernoulli` and the like themselves, of a key that torch's generator draws: others than eager's,
-            equally distributed, the same for the same seed, and none is kept for the backward. By default
-            (`config.same_random_numbers`) torch draws the very numbers that eager draws. Other names are refused with
+            backward. `{"same_random_numbers": True}`: on GPUs, too, torch draws the very numbers that eager draws. By
+            default (`config.same_random_numbers`) kernels make there the numbers of dropout, `rand`, `randn`,
+            `bernoulli` and the like themselves, of a key that torch's generator draws: others than eager's, equally
+            distributed, the same for the same seed, and none is kept for the backward. Other names are refused with
             `errors.InvalidOption`.
         verify: also run this fraction of the calls (True: all) as plain Python on copies, and report what differs,
             with the node of the graph or the guard at fault and a script that reproduces it. By default

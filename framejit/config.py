@@ -59,9 +59,9 @@ class Config:
     freeze: bool = False
     """Take the content of parameters and buffers to stay what it is, where `optimize` was not told; every write that
     torch counts is noticed."""
-    same_random_numbers: bool = True
+    same_random_numbers: bool = False
     """On GPUs, too, graphs have torch draw the random numbers that eager draws, where `optimize` was not told by its
-    `options`; otherwise kernels make others themselves."""
+    `options`; otherwise kernels make others themselves. On CPUs they are eager's in any case."""
     verify: float = 0.0
     """The fraction of calls that are also run as plain Python and compared, where `optimize` was not told; 1 means
     all."""

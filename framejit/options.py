@@ -44,7 +44,7 @@ class Options:
     activation_memory: float = 1.0
     mode: str = "default"
     background: bool = False
-    same_random_numbers: bool = True
+    same_random_numbers: bool = False
 
     @property
     def draws_as_eager(self) -> bool:

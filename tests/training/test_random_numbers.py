@@ -369,7 +369,7 @@ def test_layers_alike_have_numbers_of_their_own() -> None:
             torch.testing.assert_close(got, expected)
 
 
-def test_by_default_numbers_are_eagers() -> None:
+def test_a_setting_has_them_be_eagers() -> None:
     with framejit.config.patch(same_random_numbers=True):
         x = torch.randn(40, 9, requires_grad=True)
         for fn in (optimized(dropped), torch.compile(dropped, backend="framejit")):
