@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, final
 from torch import Tensor
 from torch import device as Device
 
-_Policy: TypeAlias = Callable[[CodeType, dict[str, Any]], bool]
+_Policy: TypeAlias = Callable[[CodeType, dict[str, Any]], bool | None]
 _OnMiss: TypeAlias = Callable[[EntryCache, FunctionType, tuple[Any, ...]], Entry | None]
 
 # How a guard node reads its value.

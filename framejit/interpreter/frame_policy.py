@@ -59,13 +59,16 @@ def _called_without_arguments(code: CodeType) -> frozenset[str]:
     return _READERS_WITHOUT_ARGUMENTS & called
 
 
-def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
-    """Whether frames of `code`, seen by the hook, are worth and safe to capture."""
+def may_capture(code: CodeType, globals: dict[str, Any]) -> bool | None:
+    """Whether frames of `code`, seen by the hook, are worth and safe to capture. None for the code of a library's
+    module: importing one is thousands of calls that nobody makes again, of which none is to be looked at."""
     name = globals.get("__name__") or ""
     file = code.co_filename
+    if code.co_name == "<module>":
+        return None if name != "__main__" and _is_of_a_library(file) else False
     if file.startswith("<") and not file.startswith("<ipython"):
         return False
-    if file.startswith((PACKAGE + os.sep, _STDLIB + os.sep)) and "site-packages" not in file:
+    if file.startswith((PACKAGE + os.sep, _STDLIB + os.sep)) and not _is_installed(file):
         return False
     if module_in(name, _OF_MODULES):
         return True
@@ -73,4 +76,13 @@ def may_capture(code: CodeType, globals: dict[str, Any]) -> bool:
         return False
     if name.startswith("__editable__"):  # setuptools' finders of what is installed so, which belong to importing
         return False
-    return frame_reader(code) is None and code.co_name != "<module>"
+    return frame_reader(code) is None
+
+
+def _is_of_a_library(file: str) -> bool:
+    """Whether it is a file of Python's own library or of an installed package; editable ones are the program's."""
+    return file.startswith((_STDLIB + os.sep, "<frozen ")) or _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file

@@ -106,7 +106,8 @@ PyObject *dispatcher_call_once(PyObject *self, PyObject *const *args, size_t nar
 int dispatcher_init(PyObject *module);
 
 /* ---- code_record.c: what is known about a code object, kept in the object itself ---- */
-enum { CODE_UNDECIDED, CODE_CAPTURE, CODE_SKIP, CODE_NEVER };
+/* CODE_APART: a frame of it, and all that it calls, runs without the hook */
+enum { CODE_UNDECIDED, CODE_CAPTURE, CODE_SKIP, CODE_NEVER, CODE_APART };
 typedef struct {
     int decision;
     unsigned generation;                    /* of the decision; CODE_NEVER outlives every generation */

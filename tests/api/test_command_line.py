@@ -286,3 +286,51 @@ def test_what_a_constructor_calls_is_not_compiled_there(tmp_path, more, compiled
     done = forked.run(["-m", "framejit", "status", "makes.py"], cwd=tmp_path, env={**os.environ}, timeout=120)
     rows = [line for line in done.stderr.splitlines() if " filled " in line]
     assert [" compiled " in row for row in rows] == [compiled], done.stderr
+
+
+LIBRARY = """
+    import torch
+    from framejit import _native
+
+    def doubled(x):
+        return x * 2
+
+    seen = [_native.hook_active(), float(doubled(torch.ones(3)).sum())]
+"""
+
+
+def test_imports_of_libraries_are_not_looked_at(shell, tmp_path):
+    """What a library calls while it is imported is nobody's to compile, and costs what it costs without us. What it
+    defines is looked at when the program calls it, and so is what modules of the program call."""
+    (tmp_path / "site-packages").mkdir()
+    for name in ("site-packages/library.py", "own.py"):
+        shell.write(name, LIBRARY)
+    shell.write("site-packages/broken.py", "import library\nraise ValueError('as asked')\n")
+    shell.write(
+        "script.py",
+        """
+        import sys, torch, framejit
+        from framejit import _native
+        looked_at = []
+        framejit.events.subscribe(
+            lambda event: event.kind == "frame_done" and event.function == "doubled" and looked_at.append(event.state)
+        )
+        sys.path.append("site-packages")
+        import library
+        print(looked_at)
+        import own
+        print(looked_at, library.seen, own.seen)
+        for _ in range(2):
+            try:
+                import broken
+            except ValueError:
+                print(_native.hook_active())
+        print(library.doubled(torch.ones(3)), looked_at)
+        """,
+    )
+    told = shell.framejit("run", "--compile-after", "0", "script.py")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "[]", "['compiled'] [False, 6.0] [True, 6.0]", "True", "True",
+        "tensor([2., 2., 2.]) ['compiled', 'compiled']",
+    ]

@@ -12,12 +12,34 @@
 
 FJ_THREAD_LOCAL HookScope fj_scope;
 static int installs, intercept_everything;
+static int apart;                               /* how many frames run that nobody is to look into */
 static _PyFrameEvalFunction previous_hook;      /* who was there before us, NULL for nobody */
 static PyObject *hook_policy, *hook_on_miss;
 static PyObject *orphans;                       /* owner of the caches captured outside any dispatcher */
 
 /* Room for the arguments of a frame, where they have to be copied. */
 #define ARGUMENTS_ROOM(n) (FRAME_ARGUMENTS_ARE_TAGGED ? (n) + 1 : 1)
+
+/* ---- in its place, and out of it ---- */
+static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag);
+
+static void hook_in(void)
+{
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    _PyFrameEvalFunction present = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (present == hook)                  /* another hook put us back */
+        return;
+    previous_hook = present == _PyEval_EvalFrameDefault ? NULL : present;
+    _PyInterpreterState_SetEvalFrameFunc(interp, hook);
+}
+
+static void hook_out(void)
+{
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    /* if someone installed theirs over ours meanwhile, theirs stays, and ours passes every frame on */
+    if (_PyInterpreterState_GetEvalFrameFunc(interp) == hook)
+        _PyInterpreterState_SetEvalFrameFunc(interp, previous_hook ? previous_hook : _PyEval_EvalFrameDefault);
+}
 
 /* ---- running what was there ---- */
 static inline PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *frame, int throwflag,
@@ -106,22 +128,29 @@ static int can_be_captured(PyCodeObject *code)
         && !(code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE));
 }
 
+static int is_module_code(PyCodeObject *code)
+{
+    return !(code->co_flags & (CO_OPTIMIZED | CO_NEWLOCALS))
+        && PyUnicode_CompareWithASCIIString(code->co_name, "<module>") == 0;
+}
+
 static int ask_policy(PyThreadState *ts, PyCodeObject *code, PyObject *globals)
 {
-    if (!can_be_captured(code) || hook_policy == NULL || hook_on_miss == NULL)
+    int possible = can_be_captured(code);
+    if ((!possible && !is_module_code(code)) || hook_policy == NULL || hook_on_miss == NULL)
         return CODE_SKIP;
     PyObject *policy = Py_NewRef(hook_policy), *args[] = {(PyObject *)code, globals};
     fj_busy++;
     PyThreadState_EnterTracing(ts);
     PyObject *answer = PyObject_Vectorcall(policy, args, 2, NULL);
-    int truth = answer ? PyObject_IsTrue(answer) : -1;
+    int truth = answer ? PyObject_IsTrue(answer) : -1, is_apart = answer == Py_None;
     PyThreadState_LeaveTracing(ts);
     fj_busy--;
     Py_XDECREF(answer);
     if (truth < 0)
         PyErr_WriteUnraisable(policy);    /* the frame has to run whatever the policy does */
     Py_DECREF(policy);
-    return truth == 1 ? CODE_CAPTURE : CODE_SKIP;
+    return is_apart ? CODE_APART : truth == 1 && possible ? CODE_CAPTURE : CODE_SKIP;
 }
 
 static PyObject *find_cache(PyCodeObject *code, CodeRecord *record)
@@ -157,6 +186,18 @@ static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyI
     return run_replacement(ts, frame, (Entry *)answer);
 }
 
+/* Runs a frame, and all that it calls, without the hook: importing a library is thousands of calls that nobody makes
+ * again. Frames of other threads pass meanwhile, too. */
+static PyObject *run_apart(PyThreadState *ts, _PyInterpreterFrame *frame)
+{
+    if (apart++ == 0)
+        hook_out();
+    PyObject *result = run_original(ts, frame, 0);
+    if (--apart == 0 && installs > 0)
+        hook_in();
+    return result;
+}
+
 static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
 {
     PyCodeObject *code = FRAME_CODE(frame);
@@ -172,6 +213,8 @@ static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
             return give_up(ts, frame);
         record = code_record(code);
     }
+    if (FJ_UNLIKELY(decision == CODE_APART))
+        return run_apart(ts, frame);
     if (decision != CODE_CAPTURE)
         return run_original(ts, frame, 0);
     if (record->cache && record->cache->skip)
@@ -205,24 +248,14 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *frame, int throwfl
 /* ---- installing ---- */
 void hook_retain(void)
 {
-    if (installs++ > 0 || !fj_layout.frames)
-        return;
-    PyInterpreterState *interp = PyInterpreterState_Get();
-    _PyFrameEvalFunction present = _PyInterpreterState_GetEvalFrameFunc(interp);
-    if (present == hook)                  /* another hook put us back */
-        return;
-    previous_hook = present == _PyEval_EvalFrameDefault ? NULL : present;
-    _PyInterpreterState_SetEvalFrameFunc(interp, hook);
+    if (installs++ == 0 && fj_layout.frames)
+        hook_in();
 }
 
 void hook_release(void)
 {
-    if (--installs > 0)
-        return;
-    PyInterpreterState *interp = PyInterpreterState_Get();
-    /* if someone installed theirs over ours meanwhile, theirs stays, and ours passes every frame on */
-    if (_PyInterpreterState_GetEvalFrameFunc(interp) == hook)
-        _PyInterpreterState_SetEvalFrameFunc(interp, previous_hook ? previous_hook : _PyEval_EvalFrameDefault);
+    if (--installs == 0)
+        hook_out();
 }
 
 /* ---- Python functions ---- */
@@ -271,7 +304,7 @@ static PyMethodDef methods[] = {
     {"install_hook_policy", install_hook_policy, METH_VARARGS,
      "install_hook_policy(policy, on_miss) -> those before: policy(code, globals) says once for each code object "
      "whether its frames may be\n"
-     "captured; on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
+     "captured, with None for those that run, with all that they call, as if there were no hook; on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
     {"intercept_all", intercept_all, METH_O,
      "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
     {"hook_active", hook_active, METH_NOARGS, "hook_active() -> bool: whether the hook is installed now."},

@@ -585,6 +585,44 @@ def test_the_policy_is_asked_once_for_each_code():
         native.install_hook_policy(None, None)
 
 
+def test_frames_apart_run_without_the_hook():
+    """Module code of which the policy says None: so do those that it calls, also where it raises, and those inside of
+    other such."""
+    seen, states = [], []
+
+    def f(a):
+        states.append(native.hook_active())
+        return a
+
+    def policy(code, namespace):
+        if code.co_name == "<module>":
+            return None if code.co_filename == "<apart>" else False
+        seen.append(code.co_name)
+        return False
+
+    def run(source, file):
+        exec(compile(source, file, "exec"), {"f": f, "run": run})
+
+    native.install_hook_policy(policy, lambda *a: None)
+    native.intercept_all(True)
+    try:
+        native.reset_all_codes()
+        run("f(1)", "<apart>")
+        assert states == [False] and "f" not in seen and native.hook_active()
+        run("run('f(2)', '<apart>'); f(3)", "<apart>")
+        assert states == [False] * 3 and "f" not in seen and native.hook_active()
+        with pytest.raises(ZeroDivisionError):
+            run("f(1 / 0)", "<apart>")
+        assert native.hook_active()
+        run("run('f(4)', '<apart>'); f(5)", "<here>")
+        assert states == [False] * 4 + [True] and seen.count("f") == 1
+        run("import framejit; framejit._native.intercept_all(False)", "<apart>")
+        assert not native.hook_active()
+    finally:
+        native.intercept_all(False)
+        native.install_hook_policy(None, None)
+
+
 # ---- scope ----
 
 
