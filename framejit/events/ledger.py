@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from framejit.events.event import Event
-from framejit.events.status_table import HEADINGS, NOTHING, below, row, table
+from framejit.events.status_table import HEADINGS, NOTHING, below, row, shown, table
 from framejit.events.training import Training
 from framejit.late_dataclass import dataclass
 
@@ -354,5 +354,5 @@ class Status:
         from framejit.report.notebook import status_cell  # for those who have a notebook
 
         graphs = [(f"{graph.graph} of {graph.function}", graph.n_ops, graph.text) for graph in self.graphs]
-        rows = list(map(row, self.functions)) or [(NOTHING,)]
+        rows = list(map(row, shown(self))) or [(NOTHING,)]
         return status_cell(HEADINGS, rows, below(self), [graph for graph in graphs if graph[2]])

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ HEADINGS = (
     "graphs s", "breaks s", "where",
 )
 NOTHING = "framejit has seen no function yet"
+MOST_NAMES = 12
+"""Functions that are named behind one reason."""
 
 
 def table(status: Status) -> str:
@@ -20,7 +23,7 @@ def table(status: Status) -> str:
     if not status.functions:
         parts = [NOTHING]
     else:
-        rows = [HEADINGS, *map(row, status.functions)]
+        rows = [HEADINGS, *map(row, shown(status))]
         widths = [max(len(cells[i]) for cells in rows) for i in range(len(HEADINGS))]
         parts = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths)).rstrip() for cells in rows]
         parts.insert(1, "  ".join("-" * width for width in widths))
@@ -29,11 +32,16 @@ def table(status: Status) -> str:
     return "\n".join(parts)
 
 
+def shown(status: Status) -> list[FunctionRecord]:
+    """The functions that have a row: all but those that are left to Python, which are named below."""
+    return [record for record in status.functions if record.state != "skipped" or not record.reason]
+
+
 def below(status: Status) -> list[tuple[str, list[str]]]:
     """What stands below the rows: lines under headings."""
     records = status.functions
     told = [
-        ("why:", [f"{record.function}: {record.reason}" for record in records if record.reason]),
+        ("why:", _reasons(records)),
         ("not used, because ATen measured quicker:", list(map(str, status.reverted))),
         ("not fused, and run as ATen operations:", list(map(str, status.unfused))),
         ("compiled with their backward:", [graph.summary for graph in status.trained]),
@@ -47,6 +55,20 @@ def below(status: Status) -> list[tuple[str, list[str]]]:
         ),
     ]
     return [(heading, lines) for heading, lines in told if lines]
+
+
+def _reasons(records: Iterable[FunctionRecord]) -> list[str]:
+    """Each reason with the functions that have it."""
+    names: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.reason:
+            names.setdefault(record.reason, {})[record.function] = None
+    return [f"{_listed([*functions])}: {reason}" for reason, functions in names.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def row(record: FunctionRecord) -> tuple[str, ...]:

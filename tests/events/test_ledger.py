@@ -4,7 +4,7 @@ import torch
 
 import framejit
 from framejit.events.event import Event
-from framejit.events.ledger import Ledger
+from framejit.events.ledger import FunctionRecord, Ledger, Status
 
 F = {"function": "f", "file": "a.py", "line": 3}
 G = {"function": "g", "file": "a.py", "line": 9}
@@ -126,3 +126,12 @@ def test_a_kernel_that_fails_is_listed_too(monkeypatch):
         framejit.optimize(lambda x: x + 1, backend="fuse")(torch.ones(2))
     (unfused,) = framejit.status().unfused
     assert unfused.reason == "add_0 failed" and unfused.graph.startswith("graph_")
+
+
+def test_functions_left_to_python_are_named_by_their_reason():
+    """Not a row each: a program has thousands of functions without tensors."""
+    records = [FunctionRecord(f"helper{at}", "a.py", 1, state="skipped", reason="no tensor") for at in range(20)]
+    told = str(Status((*records, FunctionRecord("other", "a.py", 7, state="eager", reason="too long"))))
+    assert [line for line in told.splitlines() if "a.py:" in line and "a.py:7" not in line] == []
+    assert "  helper0, helper1, " in told and "helper11 and 8 more: no tensor" in told and "helper12" not in told
+    assert "  other: too long" in told
