@@ -17,13 +17,16 @@ from framejit.environment import cpython_layout as _cpython_layout  # so does th
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit import errors, events
-from framejit.api import allow_in_graph, assume_constant, disable, optimize, reset, set_logs, status
-from framejit.backends.registry import list_backends, register_backend
-from framejit.config import config
-from framejit.errors import FramejitError, FramejitWarning
-from framejit.marks import graph_break, is_compiling, mark_dynamic
-from framejit.version import __version__ as __version__
+from framejit.environment.collector import resting as _resting
+
+with _resting():  # torch is many objects that stay
+    from framejit import errors, events
+    from framejit.api import allow_in_graph, assume_constant, disable, optimize, reset, set_logs, status
+    from framejit.backends.registry import list_backends, register_backend
+    from framejit.config import config
+    from framejit.errors import FramejitError, FramejitWarning
+    from framejit.marks import graph_break, is_compiling, mark_dynamic
+    from framejit.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from framejit.findings.explain import explain

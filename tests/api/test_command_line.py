@@ -334,3 +334,46 @@ def test_imports_of_libraries_are_not_looked_at(shell, tmp_path):
         "[]", "['compiled'] [False, 6.0] [True, 6.0]", "True", "True",
         "tensor([2., 2., 2.]) ['compiled', 'compiled']",
     ]
+
+
+def test_the_collector_rests_while_a_library_is_imported(shell, tmp_path):
+    """And does afterwards what the library, or the program, has said of it."""
+    (tmp_path / "site-packages").mkdir()
+    lines = {
+        "plain": "many = [[] for _ in range(30_000)]",
+        "raises": "raise ValueError('as asked')",
+        "disables": "gc.disable()",
+        "sets": "gc.set_threshold(500, 7, 7)",
+        "stops": "gc.set_threshold(0)",
+    }
+    for name, line in lines.items():
+        shell.write(f"site-packages/{name}.py", f"import gc, weakref\nseen = gc.get_threshold()[0]\n{line}\n")
+    shell.write("site-packages/inner.py", "import plain, gc\nseen = plain.seen, gc.get_threshold()[0]\n")
+    shell.write(
+        "script.py",
+        """
+        import gc, sys
+        sys.path.append("site-packages")
+        gc.set_threshold(900, 8, 8)
+        frozen = gc.get_freeze_count()
+        import inner
+        print(inner.seen[0] == inner.seen[1] > 10**6, gc.get_threshold()[:2])
+        print(gc.isenabled(), gc.get_freeze_count() - frozen)
+        try:
+            import raises
+        except ValueError as e:
+            print(e, gc.get_threshold()[:2])
+        import disables
+        print(gc.isenabled(), gc.get_threshold()[:2])
+        gc.enable()
+        import sets
+        print(gc.get_threshold()[:2])
+        import stops
+        print(gc.get_threshold()[0])
+        """,
+    )
+    told = shell.framejit("run", "script.py")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == [
+        "True (900, 8)", "True 0", "as asked (900, 8)", "False (900, 8)", "(500, 7)", "0",
+    ]

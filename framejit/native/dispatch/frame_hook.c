@@ -6,6 +6,7 @@
  * something to do. */
 #include "native.h"
 #include "cpython/c_stack.h"
+#include "cpython/collector.h"
 #include "dispatch/entry_run.h"
 #include "dispatch/frame_entry.h"
 #include "cpython/cpython_layout.h"
@@ -186,13 +187,16 @@ static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyI
     return run_replacement(ts, frame, (Entry *)answer);
 }
 
-/* Runs a frame, and all that it calls, without the hook: importing a library is thousands of calls that nobody makes
- * again. Frames of other threads pass meanwhile, too. */
+/* Runs a frame, and all that it calls, without the hook and collections: importing a library is thousands of calls that
+ * nobody makes again. Frames of other threads pass meanwhile, too. */
 static PyObject *run_apart(PyThreadState *ts, _PyInterpreterFrame *frame)
 {
     if (apart++ == 0)
         hook_out();
+    PyObject *collector = collector_rest();
     PyObject *result = run_original(ts, frame, 0);
+    if (collector)
+        collector_resume(collector);
     if (--apart == 0 && installs > 0)
         hook_in();
     return result;
