@@ -13,6 +13,7 @@ from framejit.values.inspection import BUILTIN_TYPES, is_a, is_of_torch, module_
 if TYPE_CHECKING:
     from framejit.values.context import Capture
 
+_COMES_FIRST: Final = ("__set__", "__delete__")
 _IN_C: Final = (*BUILTIN_TYPES, GetSetDescriptorType)
 _FLAGS: Final = vars(type)["__flags__"].__get__
 
@@ -22,7 +23,8 @@ class ClassLookups:
 
     Attributes of the program are guarded by whoever uses them. What a class lacks (`__bool__`, a data descriptor before
     the instance's own attribute) decides as much, and so does what it has from a class written in C or in torch
-    (`object.__getattribute__`, `Module.__getattr__`): somebody may give it its own.
+    (`object.__getattribute__`, `Module.__getattr__`): somebody may give it its own. What makes a descriptor one that
+    comes before the instance's own attributes decides by being there, whoever wrote it.
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -35,7 +37,9 @@ class ClassLookups:
             return
         self._capture.assumed.found(cls, name, found)
         place = id(cls), name
-        if place in self._told or not (found is ABSENT or is_a(found, _IN_C) or _is_function_of_torch(found)):
+        if place in self._told or not (
+            found is ABSENT or is_a(found, _IN_C) or _is_function_of_torch(found) or name in _COMES_FIRST
+        ):
             return
         flags = _FLAGS(cls)
         if not flags & HEAP_TYPE or flags & IMMUTABLE or module_of(cls).startswith("framejit."):

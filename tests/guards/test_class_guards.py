@@ -12,11 +12,16 @@ X = torch.tensor([1.0, 2.0])
 
 
 class Changing:
-    """A class, its base, and an instance; `run` is what is compiled."""
+    """A class, its base, a descriptor in that, and an instance; `run` is what is compiled."""
 
     def __init__(self, run):
+        class Descriptor:
+            def __get__(self, obj, cls):
+                return 13.0
+
         class Base:
             step = 10.0
+            described = Descriptor()
 
             def method(self, x):
                 return x + self.step
@@ -29,10 +34,12 @@ class Changing:
 
             def __init__(self):
                 self.scale = 2.0
+                self.__dict__["described"] = 17.0
 
             def method(self, x):
                 return super().method(x) * 3
 
+        self.descriptor = Descriptor
         self.base, self.middle, self.cls, self.obj = Base, Middle, Made, Made()
         self.function = lambda x: run(x, self.obj)
 
@@ -69,6 +76,10 @@ def contained(x, obj):
         return str(e), x
 
 
+def described(x, obj):
+    return x * obj.described
+
+
 def nine(self, name):
     return 9.0 if name == "scale" else object.__getattribute__(self, name)
 
@@ -86,6 +97,8 @@ CHANGES = {
     "__setattr__": (written, "cls", lambda self, name, value: object.__setattr__(self, name, value * 2)),
     "scale": (written, "cls", property(lambda self: 3.0, lambda self, value: None)),
     "method of a class between": (called, "middle", lambda self, x: x * 100),
+    "__set__": (described, "descriptor", lambda self, obj, value: None),
+    "__delete__": (described, "descriptor", None),
     "len of what had none": (contained, "middle", lambda self: 2),
 }
 NAMES = {
@@ -119,6 +132,52 @@ def test_a_class_is_given_an_attribute(change):
     pair.call(X)
     for side in sides:
         delattr(getattr(side, where), name)
+    pair.call(X, captures=False)
+
+
+def test_a_descriptor_that_loses_what_makes_it_come_first():
+    sides = []
+
+    def make():
+        side = Changing(described)
+        side.descriptor.__set__ = lambda self, obj, value: None
+        sides.append(side)
+        return side.function
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    for side in sides:
+        del side.descriptor.__set__
+    pair.call(X, captures=True)
+    for side in sides:
+        side.descriptor.__set__ = lambda self, obj, value: None
+    pair.call(X)
+
+
+def test_a_descriptor_of_a_metaclass_comes_first():
+    descriptors = []
+
+    def make():
+        class Descriptor:
+            def __get__(self, obj, cls):
+                return 3.0
+
+        class Meta(type):
+            step = Descriptor()
+
+        class Made(metaclass=Meta):
+            step = 5.0
+
+        descriptors.append(Descriptor)
+        return lambda x: x * Made.step
+
+    pair = Pair(make)
+    pair.call(X, captures=True)
+    for descriptor in descriptors:
+        descriptor.__delete__ = lambda self, obj: None
+    pair.call(X, captures=True)
+    for descriptor in descriptors:
+        del descriptor.__delete__
     pair.call(X, captures=False)
 
 

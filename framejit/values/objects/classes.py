@@ -33,6 +33,7 @@ from framejit.values.objects.instance_checks import by_type
 from framejit.values.objects.new_instances import native_class
 from framejit.values.objects.user_object import (
     ObjectValue,
+    answers_first,
     bind_attribute,
     class_attribute,
     truth_by_methods,
@@ -147,9 +148,7 @@ class ClassValue(Value):
         if issubclass(self.cls, enum.Enum) and name in self.cls.__members__:
             return from_python(self.cls.__members__[name])
         meta = static_lookup(type(self.cls), name, _ABSENT)
-        if meta is not _ABSENT and (
-            hasattr(type(meta), "__set__") or static_lookup(self.cls, name, _ABSENT) is _ABSENT
-        ):
+        if meta is not _ABSENT and (answers_first(meta) or static_lookup(self.cls, name, _ABSENT) is _ABSENT):
             return bind_attribute(frame, meta, self, type(self.cls), name)
         static = static_lookup(self.cls, name, _ABSENT)
         if static is _ABSENT:

@@ -144,7 +144,7 @@ class ObjectValue(Value):
         ):
             return InstanceDictValue(self)
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and is_data_descriptor(static) and hasattr(type(static), "__get__"):
+        if answers_first(static):
             return bind_attribute(frame, static, self, self.cls, name)
         found = self.instance_attribute(frame, name, shadowing=static is not _ABSENT)
         if found is not None:
@@ -216,7 +216,7 @@ class ObjectValue(Value):
 
     def generic_setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         static = static_lookup(self.cls, name, _ABSENT)
-        if static is not _ABSENT and is_data_descriptor(static) and not is_a(static, types.MemberDescriptorType):
+        if is_data_descriptor(static) and not is_a(static, types.MemberDescriptorType):
             method = "__set__" if value is not None else "__delete__"
             if is_a(static, property):
                 accessor = static.fset if value is not None else static.fdel
@@ -370,7 +370,16 @@ class ObjectValue(Value):
 def is_data_descriptor(static: Any, but: type | None = None) -> bool:
     """Whether what stands in a class comes before what stands in an instance; `but`: not if it is of this class."""
     cls = type(static)
-    return cls is not but and (hasattr(cls, "__set__") or hasattr(cls, "__delete__"))
+    return cls is not but and (_has(cls, "__set__") or _has(cls, "__delete__"))
+
+
+def answers_first(static: Any) -> bool:
+    """Whether what stands in a class is asked before an instance's own attribute is read."""
+    return is_data_descriptor(static) and _has(type(static), "__get__")
+
+
+def _has(cls: type, name: str) -> bool:
+    return static_lookup(cls, name, _ABSENT) is not _ABSENT
 
 
 def check_ordinary(value: Value, method: Any, name: str) -> None:
