@@ -158,15 +158,25 @@ class EntryCache:
 
 @final
 class Dispatcher(EntryCache):
-    """The callable that stands for an optimised function."""
+    """The callable that stands for an optimised function, or with `of` for an object of that class, of which `fn` is
+    the `__call__`; `follow(cls)` gives the callable where a class has another one."""
 
-    def __new__(cls, fn: FunctionType, on_miss: _OnMiss, options: Any = None) -> Dispatcher: ...
+    def __new__(
+        cls,
+        fn: FunctionType,
+        on_miss: _OnMiss,
+        options: Any = None,
+        of: type = ...,
+        follow: Callable[[type], Any] = ...,
+    ) -> Dispatcher: ...
     __name__: str
     __qualname__: str
     @property
     def __wrapped__(self) -> FunctionType: ...
     @property
     def on_miss(self) -> _OnMiss: ...
+    @property
+    def follow(self) -> Callable[[type], Any] | None: ...
     def lookup(self, flat_args: tuple[Any, ...], /) -> Entry | None: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, obj: Any, cls: type | None = None, /) -> Any: ...

@@ -12,7 +12,7 @@ import torch
 from framejit import _native
 from framejit._native import Dispatcher
 from framejit.config import config
-from framejit.dispatchers import drop_entries, make_dispatcher, settle_background
+from framejit.dispatchers import bound_call, drop_entries, make_dispatcher, settle_background
 from framejit.errors import InvalidTarget
 from framejit.events import Status, hub
 from framejit.events.ledger import ledger
@@ -129,7 +129,8 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
     if isinstance(target, _WRITTEN_IN_C):
         return _optimize(_in_python(target), chosen, disable)
     if callable(target) and isinstance(type(target).__call__, (FunctionType, Dispatcher)):
-        return MethodType(_optimize(type(target).__call__, chosen, disable), target)
+        call = function_behind(type(target).__call__)
+        return bound_call(target, chosen(name=call.__qualname__, **_place(call)))
     raise InvalidTarget(
         "optimize takes a function, a method, an object that can be called or a torch.nn.Module, not "
         f"{type(target).__name__}"

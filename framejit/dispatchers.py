@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from framejit import _native, short_lived
@@ -19,6 +19,7 @@ from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit
 from framejit.options import Options, make_options
+from framejit.originals import function_behind
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
@@ -31,9 +32,11 @@ WHILE_MADE_S: Final = 10.0
 one."""
 
 
-def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
-    """A callable that runs compiled entries of `fn`: a Dispatcher, or with `verify` a function in front of one."""
-    dispatcher = Dispatcher(fn, on_miss, options)
+def make_dispatcher(fn: FunctionType, options: Options, cls: type | None = None) -> Dispatcher | FunctionType:
+    """A callable that runs compiled entries of `fn`: a Dispatcher, or with `verify` a function in front of one. With
+    `cls` it stands for calls of an object of that class, of which `fn` is the `__call__`: where the class is given
+    another one, that is compiled, too, and called."""
+    dispatcher = Dispatcher(fn, on_miss, options, *(() if cls is None else (cls, _follow(options))))
     with _changing:
         _live.add(dispatcher)
     if options.verify:
@@ -41,6 +44,43 @@ def make_dispatcher(fn: FunctionType, options: Options) -> Dispatcher | Function
 
         return verifying(dispatcher, options)
     return dispatcher
+
+
+def bound_call(obj: Any, options: Options) -> MethodType:
+    """What stands for calls of `obj`."""
+    cls = type(obj)
+    return MethodType(make_dispatcher(_call_function(cls), options, cls), obj)
+
+
+def _follow(options: Options) -> Callable[[type], Dispatcher | FunctionType]:
+    """Gives the callable for what a class has as `__call__` by now, the same for the same."""
+    made: dict[int, tuple[Any, Dispatcher | FunctionType]] = {}
+
+    def follow(cls: type) -> Dispatcher | FunctionType:
+        found = _found(cls)
+        if id(found) not in made:
+            made[id(found)] = found, make_dispatcher(_call_function(cls), options)
+        return made[id(found)][1]
+
+    return follow
+
+
+def _call_function(cls: type) -> Any:
+    """The Python function that calling an instance of `cls` runs; of modules normally the one that torch.nn.Module
+    defines."""
+    found = function_behind(_found(cls))
+    if type(found) is FunctionType:
+        return found
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self(*args, **kwargs)
+
+    return __call__
+
+
+def _found(cls: type) -> Any:
+    """What a class has as `__call__`."""
+    return next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
 
 
 def live_dispatchers() -> list[Dispatcher]:

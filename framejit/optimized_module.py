@@ -13,12 +13,11 @@ import copy
 import inspect
 import weakref
 from collections.abc import Callable
-from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
 import torch
 
-from framejit.dispatchers import make_dispatcher
+from framejit.dispatchers import bound_call
 from framejit.options import Options
 
 M = TypeVar("M", bound=torch.nn.Module)
@@ -79,9 +78,7 @@ def optimize_module(module: M, options: Options) -> M:
     """The optimized twin of `module`."""
     optimized: M = object.__new__(_subclass_of(type(module)))
     object.__setattr__(optimized, "__dict__", module.__dict__)
-    object.__setattr__(
-        optimized, "__call__", MethodType(make_dispatcher(_call_function(type(module)), options), module)
-    )
+    object.__setattr__(optimized, "__call__", bound_call(module, options))
     return optimized
 
 
@@ -98,15 +95,3 @@ def _subclass_of(cls: type[M]) -> type[M]:
         _subclasses[cls] = weakref.ref(made)
     found: type[M] = made
     return found
-
-
-def _call_function(cls: type[torch.nn.Module]) -> Any:
-    """The Python function that calling an instance of `cls` runs; normally the one that torch.nn.Module defines."""
-    call = inspect.unwrap(cls.__call__, stop=lambda f: type(f) is FunctionType)
-    if type(call) is FunctionType:
-        return call
-
-    def __call__(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return call(self, *args, **kwargs)
-
-    return __call__

@@ -112,6 +112,17 @@ def test_an_object_that_can_be_called():
     assert backend.runs == 1
 
 
+def test_the_class_of_an_object_that_can_be_called_is_given_another_call():
+    class Made:
+        def __call__(self, x):
+            return x * 3
+
+    fast = framejit.optimize(Made())
+    assert torch.equal(fast(X), X * 3)
+    Made.__call__ = lambda self, x: x - 3
+    assert torch.equal(fast(X), X - 3)
+
+
 def test_a_partial():
     backend = CountingBackend()
     fast = framejit.optimize(functools.partial(double, times=7), backend=backend)

@@ -186,6 +186,78 @@ def test_a_call_of_one_s_own():
     assert backend.runs == 1
 
 
+def called_twice(self, x):
+    return nn.Module.__call__(self, nn.Module.__call__(self, x))
+
+
+def refusing(self, x):
+    raise ValueError("no call")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [called_twice, lambda self, x: x * 7, torch.relu, staticmethod(torch.neg), framejit.optimize(lambda m, x: x - 1)],
+    ids=["method", "another", "builtin", "static", "optimized"],
+)
+def test_the_class_is_given_another_call(call, backend):
+    class Made(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    net = Made()
+    fast = framejit.optimize(net, backend=backend)
+    outer = framejit.optimize(lambda x: fast(x) + 1, backend=backend)
+    for _ in range(2):
+        for given in (None, call, None):
+            if given is None:
+                vars(Made).get("__call__") and delattr(Made, "__call__")
+            else:
+                Made.__call__ = given
+            expected = outcome(net)
+            assert same(outcome(fast), expected)
+            assert same(outcome(outer), expected if isinstance(expected, str) else expected + 1)
+    runs = backend.runs
+    fast(X), outer(X)
+    assert backend.runs == runs + 2
+
+
+def outcome(module):
+    try:
+        return module(X)
+    except TypeError as e:
+        return str(e)
+
+
+def same(a, b):
+    return a == b if isinstance(a, str) or isinstance(b, str) else torch.equal(a, b)
+
+
+def test_another_call_of_the_class_is_compiled(backend):
+    class Made(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    fast = framejit.optimize(Made(), backend=backend)
+    fast(X)
+    Made.__call__ = called_twice
+    for _ in range(2):
+        assert torch.equal(fast(X), X * 4)
+    assert backend.runs == 3
+    Made.__call__ = refusing
+    with pytest.raises(ValueError, match="no call"):
+        fast(X)
+
+
+def test_another_class_with_a_call_of_its_own(backend):
+    net = nn.Sequential(nn.ReLU())
+    fast = framejit.optimize(net, backend=backend)
+    assert torch.equal(fast(X), torch.relu(X))
+    net.__class__ = type("Twice", (nn.Sequential,), {"__call__": called_twice})
+    assert torch.equal(fast(X - 1), torch.relu(X - 1))
+    net.__class__ = type("Not", (nn.Sequential,), {"__call__": lambda self, x: -x})
+    assert torch.equal(fast(X), -X)
+
+
 def test_deepcopy_is_independent_and_optimized(net, fast, backend):
     twin = copy.deepcopy(fast)
     assert isinstance(twin, OptimizedModule) and isinstance(twin, Net)

@@ -1,4 +1,6 @@
 """Guards on modules: training flag, parameters replaced, submodules swapped, hooks added, attributes and buffers."""
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -111,6 +113,27 @@ def test_global_module_hook():
     finally:
         handle.remove()
     pair.call(X)
+
+
+@pytest.mark.parametrize("name", ["__call__", "_call_impl"])
+@pytest.mark.parametrize("cls", [nn.Module, nn.Linear])
+def test_what_calls_modules_is_replaced(cls, name, monkeypatch):
+    seen = []
+    plain = getattr(nn.Module, name)
+
+    @functools.wraps(plain)
+    def watching(self, *args, **kwargs):
+        seen.append(type(self))
+        return plain(self, *args, **kwargs) + 1
+
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    pair = Pair(lambda: lambda x: net(x) * 2)
+    pair.call(X, captures=True)
+    monkeypatch.setattr(cls, name, watching)
+    pair.call(X, captures=True)
+    assert seen == 2 * ([nn.Sequential, nn.Linear, nn.ReLU] if cls is nn.Module else [nn.Linear])
+    monkeypatch.undo()
+    pair.call(X, captures=False)
 
 
 def test_train_and_eval_have_an_entry_each():

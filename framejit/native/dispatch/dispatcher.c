@@ -7,11 +7,16 @@ typedef struct {
     EntryCache cache;
     vectorcallfunc vectorcall;
     PyObject *fn, *on_miss;
+    /* of a dispatcher that stands for calls of an object: what its class has as __call__, as of which version, and what
+     * gives the callable for another one; else NULL */
+    PyObject *called, *follow;
+    unsigned int called_version;
     Py_ssize_t plain_nargs;  /* a call with just so many positional arguments is bound already; -1: none is */
     int n_slots;
 } Dispatcher;
 
 static PyObject *module_dict;             /* borrowed for good: the module is never unloaded */
+static PyObject *name_call;
 enum { STACK_SLOTS = 16 };
 
 /* ---- calling ---- */
@@ -129,13 +134,41 @@ static PyObject *dispatcher_call(PyObject *self, PyObject *const *args, size_t n
     return finish_call(call_once(self, args, nargsf, kwnames));
 }
 
+/* The class of the object has, or is, another by now. */
+static FJ_APART PyObject *call_followed(Dispatcher *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *follow = Py_NewRef(self->follow);
+    PyObject *callable = PyObject_CallOneArg(follow, (PyObject *)Py_TYPE(args[0]));
+    Py_DECREF(follow);
+    if (callable == NULL)
+        return NULL;
+    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, kwnames);
+    Py_DECREF(callable);
+    return result;
+}
+
+/* A dispatcher that stands for an object: the first argument. */
+static PyObject *dispatcher_call_object(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Dispatcher *self = (Dispatcher *)obj;
+    if (FJ_LIKELY(PyVectorcall_NARGS(nargsf) > 0 && self->called != NULL)) {
+        PyTypeObject *type = Py_TYPE(args[0]);
+        if (FJ_UNLIKELY(type->tp_version_tag == 0 || type->tp_version_tag != self->called_version)) {
+            if (_PyType_Lookup(type, name_call) != self->called)
+                return call_followed(self, args, nargsf, kwnames);
+            self->called_version = type->tp_version_tag;
+        }
+    }
+    return dispatcher_call(obj, args, nargsf, kwnames);
+}
+
 /* ---- construction and destruction ---- */
 static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"fn", "on_miss", "options", NULL};
-    PyObject *fn, *on_miss, *options = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|O:Dispatcher", names, &PyFunction_Type, &fn, &on_miss,
-        &options))
+    static char *names[] = {"fn", "on_miss", "options", "of", "follow", NULL};
+    PyObject *fn, *on_miss, *options = Py_None, *cls = NULL, *follow = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|OO!O:Dispatcher", names, &PyFunction_Type, &fn, &on_miss,
+        &options, &PyType_Type, &cls, &follow))
         return NULL;
     if (!PyCallable_Check(on_miss)) {
         PyErr_SetString(PyExc_TypeError, "on_miss is not callable");
@@ -147,6 +180,11 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *args, PyObject *kw
     self->fn = Py_NewRef(fn);
     self->on_miss = Py_NewRef(on_miss);
     self->vectorcall = dispatcher_call;
+    if (cls != NULL && follow != NULL) {
+        self->called = Py_XNewRef(_PyType_Lookup((PyTypeObject *)cls, name_call));
+        self->follow = Py_NewRef(follow);
+        self->vectorcall = dispatcher_call_object;
+    }
     if (cache_setup(&self->cache, ((PyFunctionObject *)fn)->func_code, options) < 0) {
         Py_DECREF(self);
         return NULL;
@@ -160,6 +198,8 @@ static int dispatcher_traverse(PyObject *obj, visitproc visit, void *arg)
     Dispatcher *self = (Dispatcher *)obj;
     Py_VISIT(self->fn);
     Py_VISIT(self->on_miss);
+    Py_VISIT(self->called);
+    Py_VISIT(self->follow);
     return cache_traverse(&self->cache, visit, arg);
 }
 
@@ -168,6 +208,8 @@ static int dispatcher_clear(PyObject *obj)
     Dispatcher *self = (Dispatcher *)obj;
     Py_CLEAR(self->fn);
     Py_CLEAR(self->on_miss);
+    Py_CLEAR(self->called);
+    Py_CLEAR(self->follow);
     return cache_clear(&self->cache);
 }
 
@@ -281,6 +323,7 @@ static PyMethodDef dispatcher_methods[] = {
 static PyMemberDef dispatcher_members[] = {
     {"__wrapped__", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The original function."},
     {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY, "Asked for an entry when none matches."},
+    {"follow", T_OBJECT, offsetof(Dispatcher, follow), READONLY, "Of one for calls of an object; else None."},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef dispatcher_getset[] = {
@@ -307,5 +350,6 @@ PyTypeObject Dispatcher_Type = {
 int dispatcher_init(PyObject *module)
 {
     module_dict = PyModule_GetDict(module);
-    return PyModule_AddType(module, &Dispatcher_Type);
+    name_call = PyUnicode_InternFromString("__call__");
+    return name_call == NULL ? -1 : PyModule_AddType(module, &Dispatcher_Type);
 }

@@ -77,8 +77,10 @@ class ModuleValue(ObjectValue):
     def forwards_directly(self, frame: Frame) -> bool:
         """Whether calling the module is calling its forward, there being no hooks; guarded if so."""
         stock = (
-            static_lookup(self.cls, "__call__") is Module.__call__ or _is_call_of_graph_module(self.cls)
-        ) and "_call_impl" not in self.obj.__dict__
+            (_is_of_module(self.cls, "__call__", "_wrapped_call_impl") or _is_call_of_graph_module(self.cls))
+            and _is_of_module(self.cls, "_call_impl", "_call_impl")
+            and "_call_impl" not in self.obj.__dict__
+        )
         return stock and self.source is not None and not self._has_hooks(frame)
 
     def _has_hooks(self, frame: Frame) -> bool:
@@ -117,6 +119,15 @@ class ModuleValue(ObjectValue):
 def _is_of_torch_distributed(hook: Any) -> bool:
     module = getattr(hook, "__module__", None)
     return isinstance(module, str) and module.startswith("torch.distributed.")
+
+
+def _is_of_module(cls: type, name: str, written: str) -> bool:
+    """Whether a class has under `name` what torch.nn.Module defines as `written`, and nobody has put anything else in
+    its place, in torch.nn.Module either."""
+    code = getattr(static_lookup(cls, name), "__code__", None)
+    return (
+        code is not None and code.co_qualname == f"Module.{written}" and code.co_filename == torch_module.__file__
+    )
 
 
 def _is_call_of_graph_module(cls: type) -> bool:

@@ -19,6 +19,7 @@ from framejit.guards.sources import (
     CellContentsSource,
     IndexSource,
     Source,
+    TypeLookupSource,
     const_source,
     key_source,
     static_lookup,
@@ -30,7 +31,7 @@ from framejit.values.containers.hashing import ObjectKey
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS, looked_up_handler
-from framejit.values.inspection import is_a
+from framejit.values.inspection import is_a, qualified_name
 from framejit.values.lazy import LazyValue, wrap_attribute
 from framejit.values.wrap import from_python, makes, wrap, wraps
 
@@ -587,11 +588,25 @@ def _made_function(obj: FunctionType) -> Value:
 @wraps(types.MethodType)
 def _existing_method(capture: Capture, obj: types.MethodType, source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, types.MethodType)
+    if type(obj.__func__) is native.Dispatcher and obj.__func__.follow:
+        return _call_of_object(capture, obj, source)
     return MethodValue(
         wrap(capture, obj.__func__, AttrSource(source, "__func__")),
         wrap(capture, obj.__self__, AttrSource(source, "__self__")),
         source,
     )
+
+
+def _call_of_object(capture: Capture, obj: types.MethodType, source: Source) -> Value:
+    """What stands for calls of an object, an optimized module for one: what its class has as `__call__` by now."""
+    cls, owner = type(obj.__self__), AttrSource(source, "__self__")
+    call = static_lookup(cls, "__call__")
+    if not is_a(call, types.FunctionType) and not isinstance(call, native.Dispatcher):
+        raise Unsupported(f"a call of {qualified_name(cls)}, whose __call__ is a {qualified_name(type(call))}")
+    capture.add_guard(AttrSource(source, "__func__"), native.C_ID, obj.__func__)
+    capture.add_guard(owner, native.C_TYPE, cls)
+    function = wrap(capture, call, TypeLookupSource(const_source(cls), "__call__"))
+    return MethodValue(function, wrap(capture, obj.__self__, owner), source)
 
 
 @wraps(native.Dispatcher, subclasses=True)
