@@ -39,19 +39,20 @@ Rule = Callable[[torch._ops.OpOverload, Sequence[Any], Mapping[str, Any], torch.
 
 LIKE_FIRST: Final = frozenset(
     """clone empty_like zeros_like ones_like full_like rand_like randn_like randint_like nan_to_num deg2rad rad2deg
-    hardtanh _to_copy fill flip frexp index_put index_fill sort huber_loss _prelu_kernel""".split()
+    hardtanh _to_copy fill flip frexp index_put index_fill sort huber_loss _prelu_kernel binary_cross_entropy
+""".split()
 )
 """Operations whose result lies as their first argument, without gaps."""
 ROW_MAJOR: Final = frozenset(
     """pow.Scalar masked_fill.Scalar masked_fill.Tensor mvlgamma.default index_add.default index_copy.default
     bernoulli.default renorm.default tril.default triu.default diag_embed.default normal.Tensor_Tensor
     normal.Tensor_float normal.float_Tensor _softmax.default _log_softmax.default any.dim any.dims all.dim all.dims
-    native_layer_norm.default""".split()
+    native_layer_norm.default isin.Tensor_Tensor isin.Tensor_Scalar grid_sampler_2d.default grid_sampler_3d.default
+    max_unpool3d.default poisson.default rrelu_with_noise.default""".split()
 )
 """Operations, by name and overload, whose result lies in the order of its dimensions whatever their arguments do."""
 CHANNELS_LAST_OR_ROW_MAJOR: Final = frozenset(
     """native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _batch_norm_with_update
-    replication_pad2d replication_pad3d
 """.split()
 )
 """Operations whose result has its channels innermost if the first argument has; else it lies in the order of its
@@ -59,7 +60,8 @@ dimensions."""
 AS_STRIDES_SUGGEST: Final = frozenset(
     """native_group_norm roll upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
-    _upsample_bilinear2d_aa _upsample_bicubic2d_aa channel_shuffle native_channel_shuffle
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa channel_shuffle native_channel_shuffle max_unpool2d
+    replication_pad2d replication_pad3d reflection_pad3d
 """.split()
 )
 """Operations whose result has its channels innermost if the strides of the first argument say so, be it that they say
@@ -236,7 +238,7 @@ def _is_composed(func: Any) -> bool:
 @cache
 def _rule(func: Any) -> Rule | None:
     """The rule for strides of what an operation makes, if there is one for it."""
-    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten" or func._schema.is_mutable:
+    if not isinstance(func, torch._ops.OpOverload) or func.namespace != "aten":
         return None
     if any(returned.alias_info is not None for returned in func._schema.returns):
         return None
@@ -248,6 +250,8 @@ def _rule(func: Any) -> Rule | None:
         return _channels_last_or_row_major
     if func._opname in AS_STRIDES_SUGGEST:
         return _as_strides_suggest
+    if func._opname == "log_sigmoid_forward":
+        return lambda func, args, kwargs, result: contiguous(result.shape) if args[0].device.type == "cpu" else None
     if func._opname == "glu":
         return _by_halves
     if func is torch.ops.aten.index.Tensor:

@@ -30,7 +30,9 @@ UNARY = (
     lambda x: x.to(torch.int32), lambda x: x // 2,
     lambda x: torch.polygamma(2, x), lambda x: x.softmax(-1), lambda x: x.flip(0), lambda x: x.sort(-1),
     lambda x: x.cumsum(0), lambda x: x.sum(-1),
-    lambda x: x.mean(0, keepdim=True), lambda x: x.amax(0),
+    lambda x: x.mean(0, keepdim=True), lambda x: x.amax(0), torch.poisson, F.logsigmoid,
+    lambda x: F.rrelu(x, training=True), lambda x: torch.isin(x, 1.0), lambda x: torch.isin(x, torch.ones(2)),
+    lambda x: F.binary_cross_entropy(x, torch.zeros(x.shape), reduction="none"),
 )
 IMAGES = (
     lambda x: F.group_norm(x, 1), lambda x: x.roll(1, 1), lambda x: x.roll((1, 0), (1, 2)), lambda x: x.roll(3),
@@ -41,6 +43,9 @@ IMAGES = (
     lambda x: F.interpolate(x, size=5, mode="nearest-exact"), lambda x: F.pixel_unshuffle(x, 2),
     lambda x: F.batch_norm(x, None, None, training=True),
     lambda x: F.batch_norm(x, torch.zeros(x.shape[1]), torch.ones(x.shape[1])),
+    lambda x: F.pad(x, (1, 1, 1, 1), "replicate"), lambda x: F.pad(x, (0, 1, 0, 1), "reflect"),
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    lambda x: F.grid_sample(x, torch.zeros(x.shape[0], 3, 2, 2).mT, align_corners=False),
 )
 SHAPES = (
     (1, 2, 4, 4), (2, 1, 4, 4), (1, 2, 1, 4), (2, 2, 1, 1), (1, 2, 4, 1), (3, 4, 4, 4), (1, 1, 1, 1), (2, 4, 2, 6),
@@ -101,6 +106,23 @@ def test_fakes_lie_as_the_kernels_results_do(seed: int) -> None:
     for a, b in operands(seed):
         check(BINARY, a, b)
         check(UNARY, a)
+
+
+VOLUMES = (
+    lambda x: F.pad(x, (1, 1, 1, 1, 1, 1), "replicate"), lambda x: F.pad(x, (0, 1, 1, 0, 0, 1), "reflect"),
+    lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2),
+    lambda x: F.grid_sample(x, torch.zeros(x.shape[0], 3, 2, 2, 2).mT, align_corners=False),
+)
+
+
+def test_fakes_of_volumes_lie_as_the_kernels_results_do() -> None:
+    last = torch.channels_last_3d
+    x = torch.arange(2 * 3 * 4 * 4 * 4.0).view(2, 3, 4, 4, 4)
+    for volume in (
+        x, x.to(memory_format=last), x.mT.contiguous().mT, x.transpose(1, 4).contiguous().transpose(1, 4),
+        x.repeat(1, 2, 1, 1, 1).to(memory_format=last)[:, :3], x.repeat(2, 1, 1, 1, 1).to(memory_format=last)[::2],
+    ):
+        check(VOLUMES, volume)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -191,6 +213,7 @@ def channels_last() -> torch.Tensor:
         (lambda x: x.new_zeros(x.shape) + x, lambda: (torch.randn(4, 6).t(),)),
         (torch.angle, lambda: (torch.randn(4, 6, dtype=torch.complex64).t(),)),
         (torch.angle, lambda: (torch.randn(4, 6).t(),)),
+        (lambda x: torch.isin(x, x[0]).view(-1), lambda: (torch.randn(4, 4).t(),)),
         (lambda x, i: x[None, i, ..., None], lambda: (torch.randn(4, 6).t(), torch.tensor([2, 0]))),
         (lambda x, i: x[i], lambda: (torch.randn(9), torch.arange(6).view(2, 3).t())),
         (lambda x, i: x[:, i, :, i], lambda: (torch.randn(4, 6, 3, 5).permute(3, 0, 2, 1), torch.tensor([2, 0]))),
