@@ -128,7 +128,8 @@ def _of_tensors(
         and not _overrides(a, f"__{name}__")
         and not (in_place and _overrides(a, f"__i{name}__"))
     ):
-        return frame.capture.graph.call(function, [a, b])
+        # as `Tensor.__rpow__` does; torch.fx would write `-2.0 ** x`, which is another number
+        return frame.capture.graph.call(torch.pow if symbol == "**" else function, [a, b])
     return None
 
 

@@ -277,3 +277,8 @@ def test_numbers_of_text_of_a_class():
             return x + 1, int(text), float(text), int(data), str(e)
 
     check(fn, X, Text("12"), bytearray(b"34"), breaks=None, graphs=None)
+
+
+@pytest.mark.parametrize("base", [-2.0, -3, 2, 0.5, -0.0])
+def test_powers_of_numbers(base):
+    check(lambda x, n: (n**x, (-2.0) ** x, x**n), X, base)
