@@ -37,7 +37,8 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_values import RangeIterator
 from framejit.values.objects.exception_values import NULL
-from framejit.values.runtime_numbers.read_number import ReadNumberValue, compute
+from framejit.values.runtime_numbers.read_arithmetic import compute
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_int import SIZE
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.copies import Copy, SameObject

@@ -23,7 +23,8 @@ from framejit.values.inspection import has_operators
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_arguments import inverse
-from framejit.values.runtime_numbers.read_number import ReadNumberValue, compare_numbers, compute
+from framejit.values.runtime_numbers.read_arithmetic import compare_numbers, compute
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.runtime_numbers.size_number import computed_from_sizes
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.sym_number import SymNumberValue

@@ -23,6 +23,7 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.functions.model_values import ModelIterator, call_model, make_model_iterator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
+from framejit.values.runtime_numbers.read_arithmetic import choose
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -168,8 +169,24 @@ def _sum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 _DATA = (int, float, complex, bool, str, bytes, type(None), range)
-HANDLERS.update({f: _on_data(f) for f in (math.prod, min, max)})
+HANDLERS[math.prod] = _on_data(math.prod)
 _SUM_OF_ANYTHING: Any = _on_data(sum)
+
+
+def _extreme(function: Any) -> Handler:
+    """`min` or `max`; of numbers that are read from tensors, in the graph."""
+    of_anything: Any = _on_data(function)
+
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = args[0].items if len(args) == 1 and isinstance(args[0], SequenceValue) else args
+        found = None if kwargs or len(given) < 2 else choose(frame, function, [realize(frame, v) for v in given])
+        made: Value = of_anything(frame, args, kwargs) if found is None else found
+        return made
+
+    return handler
+
+
+HANDLERS.update({function: _extreme(function) for function in (min, max)})
 
 
 @handles(sorted)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
@@ -20,7 +22,8 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
-from framejit.values.runtime_numbers.read_number import ReadNumberValue, compute, read_float
+from framejit.values.runtime_numbers.read_arithmetic import compute
+from framejit.values.runtime_numbers.read_number import ReadNumberValue, read_float
 from framejit.values.runtime_numbers.size_number import SizeNumberValue, as_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
@@ -67,6 +70,8 @@ def _of_size(frame: Frame, function: Any, value: Value) -> Value | None:
 
 def _trunc(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     number = _of_size(frame, math.trunc, args[0]) if len(args) == 1 and not kwargs else None
+    if len(args) == 1 and isinstance(args[0], ReadNumberValue):
+        number = args[0].rounded(_ROUNDING[math.trunc])
     return fold(frame, math.trunc, args, kwargs) if number is None else number
 
 
@@ -78,6 +83,8 @@ def _special_or_fold(function: Any, method: str) -> Handler:
         if isinstance(args[0], NumpyValue):
             return args[0].call_method(frame, method, args[1:], kwargs)
         number = _of_size(frame, function, args[0]) or compute(frame, function, *args) if len(args) == 1 else None
+        if number is None and len(args) == 1 and function in _ROUNDING and isinstance(args[0], ReadNumberValue):
+            number = args[0].rounded(_ROUNDING[function])
         if number is not None:
             return number
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
@@ -89,6 +96,8 @@ def _special_or_fold(function: Any, method: str) -> Handler:
     return handler
 
 
+_ROUNDING: Final = {round: torch.round, math.ceil: torch.ceil, math.floor: torch.floor, math.trunc: torch.trunc}
+"""As the graph rounds a number that was read from a tensor to an int."""
 HANDLERS.update(
     {
         abs: _special_or_fold(abs, "__abs__"),
@@ -115,6 +124,8 @@ def _pow(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(bool)
 def _bool(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], ReadNumberValue):
+        return args[0].is_true()
     return ConstantValue(frame.truth(args[0]) if args else False)
 
 

@@ -19,6 +19,7 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -51,15 +52,15 @@ def by_arithmetic(
     if called in _WITH_RATE:
         return _with_rate(graph, target, args, kwargs)
     name = operation_name(target)
-    if name in _OTHER_FORMS:
-        return _OTHER_FORMS[name](graph, called, args, kwargs)
+    if name in FORMS:
+        return FORMS[name](graph, called, args, kwargs)
     if name is None or name not in _PARTS:
         return None
     taken = _PARTS[name](args, kwargs)
     if taken is None:
         return None
     tensors, factor, is_operand = taken
-    if factor.python_type() is bool:  # which torch does not subtract
+    if isinstance(factor, ReadNumberValue) and factor.cls is bool:  # which torch does not subtract
         return None
     first = tensors[0]
     dtype, device = first.fake.dtype, first.fake.device
@@ -124,7 +125,7 @@ def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, 
     results = []
     for position in range(count):
         each = [value.items[position] if isinstance(value, _LISTS) else value for value in args]
-        if not all(isinstance(value, (TensorValue, ConstantValue, *_NUMBERS)) for value in each):
+        if not all(isinstance(value, (TensorValue, ConstantValue, *NUMBERS)) for value in each):
             return None
         given = each[:3] if operation_name(name) in ("addcmul", "addcdiv") else each
         named = kwargs if len(given) == len(each) else {"value": each[3], **kwargs}
@@ -143,79 +144,9 @@ def _with_rate(graph: Graph, target: Any, args: Sequence[Value], kwargs: dict[st
     return None if number is None else graph.call(target, [*args], {**kwargs, "lr": number})
 
 
-def _beside(number: Value, tensor: TensorValue) -> Value | None:
-    """A tensor without dimensions in a number's place, of the other tensor's dtype, which torch makes of the number,
-    too. Where it is too large for that, these operations raise."""
-    dtype = tensor.fake.dtype
-    if not isinstance(number, SymNumberValue) or dtype not in (torch.float32, torch.float64):
-        return None
-    if tensor.cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        return None
-    most = torch.finfo(torch.float32).max
-    if dtype is torch.float32 and not (number.surely("ge", -most) and number.surely("le", most)):
-        return None
-    return number.in_dtype(dtype)
-
-
-def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """As one step for the least and one for the greatest number, of which each takes a tensor as well. Not where a
-    gradient is wanted: to what equals a bound, and to nan, torch 2.15 gives another one beside a tensor."""
-    given = dict(zip(("input", "min", "max"), args)) | kwargs
-    tensor = given.get("input")
-    if not isinstance(tensor, TensorValue) or tensor.fake.requires_grad or not {*given} <= {"input", "min", "max"}:
-        return None
-    result: Value = tensor
-    for name in ("min", "max"):
-        bound = given.get(name, NONE)
-        if isinstance(bound, _NUMBERS):
-            beside = _beside(bound, tensor)
-            if beside is None:
-                return None
-            given[name] = beside
-        elif not isinstance(bound, ConstantValue):
-            return None
-    for name in ("min", "max"):
-        bound = given.get(name, NONE)
-        if not isinstance(bound, ConstantValue) or bound.value is not None:
-            result = graph.call(f"clamp_{name}", [result, bound], is_method=True)
-    return graph.call("copy_", [tensor, result], is_method=True) if called.endswith("_") else result
-
-
-def _clamp_on_one_side(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    side = called.strip("_").removeprefix("clamp_")
-    given = dict(zip(("input", side), args)) | kwargs
-    return _clamp(graph, called, (), given) if {*given} == {"input", side} else None
-
-
-def _masked_fill(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    given = dict(zip(("input", "mask", "value"), args)) | kwargs
-    tensor, mask, number = (given.get(name) for name in ("input", "mask", "value"))
-    if len(given) != 3 or not isinstance(tensor, TensorValue) or not isinstance(mask, TensorValue) or number is None:
-        return None
-    filling = _beside(number, tensor)
-    return None if filling is None else graph.call(called, [tensor, mask, filling], is_method=True)
-
-
-def _where(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    if len(args) != 3 or kwargs:
-        return None
-    is_method = not _is_mask(args[0])  # `x.where(mask, number)`
-    mask, chosen = (args[1], [args[0], args[2]]) if is_method else (args[0], [*args[1:]])
-    tensor = next((value for value in chosen if isinstance(value, TensorValue)), None)
-    if not _is_mask(mask) or tensor is None or not tensor.fake.dim():  # without dimensions both dtypes count
-        return None
-    filled = [_beside(value, tensor) if isinstance(value, _NUMBERS) else value for value in chosen]
-    given = [value for value in filled if value is not None]
-    return graph.call(torch.where, [mask, *given]) if len(given) == 2 else None
-
-
-def _is_mask(value: Value) -> bool:
-    return isinstance(value, TensorValue) and value.fake.dtype is torch.bool
-
-
 def _has_number(value: Value) -> bool:
-    return isinstance(value, _NUMBERS) or (
-        isinstance(value, _LISTS) and any(isinstance(item, _NUMBERS) for item in value.items)
+    return isinstance(value, NUMBERS) or (
+        isinstance(value, _LISTS) and any(isinstance(item, NUMBERS) for item in value.items)
     )
 
 
@@ -225,7 +156,6 @@ with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mo
 nothing."""
 _WITH_RATE: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 _LISTS: Final = (ListValue, TupleValue)
-_NUMBERS: Final = (SymNumberValue, ReadNumberValue)
 _IN_PLACE: Final = {
     operator.add: operator.iadd, operator.sub: operator.isub, operator.mul: operator.imul,
     operator.truediv: operator.itruediv,
@@ -238,16 +168,16 @@ by."""
 def _binary(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
     if len(args) != 2 or not isinstance(args[0], TensorValue):
         return None
-    if isinstance(args[1], _NUMBERS) and not kwargs:
+    if isinstance(args[1], NUMBERS) and not kwargs:
         return [args[0]], args[1], True
-    if isinstance(args[1], TensorValue) and [*kwargs] == ["alpha"] and isinstance(kwargs["alpha"], _NUMBERS):
+    if isinstance(args[1], TensorValue) and [*kwargs] == ["alpha"] and isinstance(kwargs["alpha"], NUMBERS):
         return [args[0], args[1]], kwargs["alpha"], False
     return None
 
 
 def _with_product(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
     tensors = [value for value in args if isinstance(value, TensorValue)]
-    if len(args) != 3 or len(tensors) != 3 or [*kwargs] != ["value"] or not isinstance(kwargs["value"], _NUMBERS):
+    if len(args) != 3 or len(tensors) != 3 or [*kwargs] != ["value"] or not isinstance(kwargs["value"], NUMBERS):
         return None
     return tensors, kwargs["value"], False
 
@@ -256,8 +186,3 @@ _PARTS: Final[dict[str, Callable[[Sequence[Value], dict[str, Value]], Taken | No
     "add": _binary, "sub": _binary, "mul": _binary, "div": _binary, "truediv": _binary,
     "addcmul": _with_product, "addcdiv": _with_product,
 }
-_OTHER_FORMS: Final[dict[str | None, Callable[[Graph, str, Sequence[Value], dict[str, Value]], Value | None]]] = {
-    "clamp": _clamp, "clip": _clamp, "clamp_min": _clamp_on_one_side, "clamp_max": _clamp_on_one_side,
-    "masked_fill": _masked_fill, "where": _where,
-}
-"""Operations that take a tensor without dimensions in a number's place, or are made of such."""

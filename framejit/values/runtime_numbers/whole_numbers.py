@@ -53,7 +53,7 @@ def _item(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | 
 
 def _int(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     tensor = args[0]
-    if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs or tensor.fake.is_floating_point():
+    if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs:
         return None
     return _size(frame, tensor) or read_int(frame, tensor)
 
