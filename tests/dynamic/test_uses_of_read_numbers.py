@@ -137,6 +137,36 @@ def test_an_int_or_a_float():
             pair.call(torch.ones(2), torch.tensor(number))
 
 
+FUNCTIONS = {
+    "powers": lambda x, n: (n**2, x * n**0.5, n**-1.5, 2**n, n**n, pow(n, 3)),
+    "roots": lambda x, n: (math.sqrt(n), x * math.sqrt(n + 1e-6)), "logarithms": lambda x, n: x * math.log(n, 2),
+    "exponentials": lambda x, n: (math.exp(n), x * math.expm1(-n), math.tanh(n)),
+    "of two": lambda x, n: (math.hypot(n, 1), math.pow(n, 2.5), math.atan2(n, 0.5), math.copysign(1.0, n)),
+    "floored": lambda x, n: (n // 0.3, n % -0.3, divmod(n, 1.5), 7.5 // n, x * (n % 1)),
+    "digits": lambda x, n: (round(n, 2), x * round(n / 3, 1)),
+    "asked": lambda x, n: (math.isnan(n), x * math.isfinite(n), math.isinf(n)),
+    "chained": lambda x, n: x * math.exp(-max(math.log(abs(n) + 1), 0.5)) * (math.floor(math.log2(n * n + 1)) + 1),
+}
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_give_and_raise_what_python_does(fn):
+    same(reads(fn)[0], [*FLOATS, 8.0, 1e300, 7e-320], torch.float64)
+    same(reads(fn)[1], FLOATS)
+
+
+def test_operators_of_ints():
+    def bits(x, t):
+        n = t.item()
+        return n & 6, x * (n | 1), n ^ 5, n >> 2, 3 << (n & 7), n**2, 7 % (n | 1), divmod(n, 3)
+
+    same(bits, INTS, torch.int64)
+    same(lambda x, t: (7 // t.item(), x * (t.item() % t.item())), INTS, torch.int64)
+    same(lambda x, t: (t.item() ** t.item(), x * 2 ** t.item()), [2, 3, 0, -4, 63, 64, 2], torch.int64)
+    same(lambda x, t: x / math.sqrt(t.item()), INTS, torch.int64)
+    same(lambda x, t: (x * t.item() * t.item(), t.item() * t.item()), INTS, torch.int64)
+
+
 def test_gradients_are_those_of_a_number():
     def clipped(x, w):
         norm = w.norm().item()
@@ -153,11 +183,13 @@ def test_gradients_are_those_of_a_number():
         assert_same(*results)
 
 
-@pytest.mark.parametrize("uses", [ARGUMENTS, ROUNDED, CHOSEN], ids=["arguments", "rounded", "chosen"])
+@pytest.mark.parametrize(
+    "uses", [ARGUMENTS, ROUNDED, CHOSEN, FUNCTIONS], ids=["arguments", "rounded", "chosen", "functions"]
+)
 def test_fused(uses):
     for fn in uses.values():
         fast = framejit.optimize(reads(fn)[0], backend="fuse")
-        for number in (0.75, 1.5, -2.0, 1e10):
+        for number in (0.75, 1.5, 2.0, 40.0):
             given = [(torch.arange(-6.0, 6.0).view(3, 4), torch.tensor(number)) for _ in range(2)]
             assert_same(reads(fn)[0](*given[0]), fast(*given[1]), atol=1e-6, rtol=1e-6)
             assert_same(*given)

@@ -11,6 +11,7 @@ import torch
 import framejit.guards.tensor_layout  # noqa: F401  (measures where tensors keep their memory, which plans rely on)
 from framejit import _native
 from framejit.backends.fuse.plan.aligned_copy import aligned_copy
+from framejit.backends.number_calls import OF_NUMBERS, call_of_numbers
 from framejit.late_dataclass import dataclass
 
 KERNEL: Final = "kernel"
@@ -70,5 +71,8 @@ def launching(steps: Iterable[tuple[Any, ...]], launches: Sequence[Launch]) -> l
 
 def _without_python(step: tuple[Any, ...]) -> tuple[Any, ...]:
     """An operator's own `__call__` is a frame of torch's around a builtin function: it takes longer than the rest of
-    the step, and what operators of torch 2.15 warn of would be told of its line instead of the program's."""
-    return ("call", step[1]._op, *step[2:]) if step[0] == "call" and type(step[1]) is torch._ops.OpOverload else step
+    the step, and what operators of torch 2.15 warn of would be told of its line instead of the program's. The one that
+    is Python itself is called without the dispatcher."""
+    if step[0] != "call" or type(step[1]) is not torch._ops.OpOverload:
+        return step
+    return ("call", call_of_numbers if step[1] is OF_NUMBERS else step[1]._op, *step[2:])

@@ -22,6 +22,7 @@ from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
+from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_arithmetic import compute
 from framejit.values.runtime_numbers.read_number import ReadNumberValue, read_float
 from framejit.values.runtime_numbers.size_number import SizeNumberValue, as_float
@@ -53,6 +54,8 @@ def _divmod(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
             frame, divmod, "divmod", args[0], args[1],
             f"unsupported operand type(s) for divmod(): {args[0].python_type().__name__!r}",
         )
+    if any(isinstance(a, ReadNumberValue) for a in args):
+        return TupleValue([frame.binary(symbol, args[0], args[1]) for symbol in ("//", "%")])
     return fold(frame, divmod, args, kwargs)
 
 
@@ -85,6 +88,8 @@ def _special_or_fold(function: Any, method: str) -> Handler:
         number = _of_size(frame, function, args[0]) or compute(frame, function, *args) if len(args) == 1 else None
         if number is None and len(args) == 1 and function in _ROUNDING and isinstance(args[0], ReadNumberValue):
             number = args[0].rounded(_ROUNDING[function])
+        if number is None and function is round and not kwargs and args[0].python_type() is float:
+            number = call_on_read(round, "round", args)
         if number is not None:
             return number
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from framejit.guards.sources import CallSource
 from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
 from framejit.values.folding import fold
-from framejit.values.handlers import HANDLERS
+from framejit.values.handlers import HANDLERS, Handler
+from framejit.values.runtime_numbers.number_calls import NAMES, call_on_read
 from framejit.values.runtime_numbers.size_number import (
     GREATEST,
     Bounds,
@@ -93,3 +94,20 @@ for _function in (
     *(_Function(compute) for compute in (math.tanh, math.atan, math.erf, math.radians, math.degrees)),
 ):
     HANDLERS[_function.compute] = _function
+
+
+def _on_read(function: Callable[..., Any], name: str, otherwise: Handler | None) -> Handler:
+    """A function of numbers, which the graph calls on those that were read from tensors."""
+
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+        found = None if kwargs else call_on_read(function, name, args)
+        if found is not None:
+            return found
+        return fold(frame, function, args, kwargs) if otherwise is None else otherwise(frame, args, kwargs)
+
+    return handler
+
+
+for _called, _name in NAMES.items():
+    if _called is not round:
+        HANDLERS[_called] = _on_read(_called, _name, HANDLERS.get(_called))

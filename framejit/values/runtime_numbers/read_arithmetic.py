@@ -12,6 +12,7 @@ import torch
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
+from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue, is_there
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 _ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv, operator.pow))
 _OF_INTS: Final = frozenset((operator.floordiv, operator.mod))
+_OF_BITS: Final = {
+    operator.and_: "bits_and", operator.or_: "bits_or", operator.xor: "bits_xor", operator.lshift: "lshift",
+    operator.rshift: "rshift",
+}
+_CALLED: Final = {operator.pow: "pow", operator.floordiv: "floordiv", operator.mod: "mod", **_OF_BITS}
+"""What the graph leaves to Python where it has no operation that gives the same, and calls it."""
 _UNARY: Final = frozenset((operator.neg, operator.pos, abs))
 _SMALL: Final = 2**31
 """What an int is asserted to be below before it is computed with, where its dtype holds greater ones."""
@@ -34,6 +41,8 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
     read = next((value for value in operands if isinstance(value, ReadNumberValue)), None)
     if read is None or any(isinstance(value, TensorValue) for value in operands):
         return None
+    if function in _OF_BITS:
+        return call_on_read(function, _CALLED[function], operands)
     if function not in _ARITHMETIC and function not in _UNARY and function not in _OF_INTS:
         return None
     classes = [_class_of(value, read) for value in operands]
@@ -42,8 +51,17 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
     if all(cls is int for cls in classes):
         return _compute_ints(frame, function, read, operands)
     if function in _OF_INTS:
-        read.must_be_known()
+        return _called(function, read, operands)
     return _compute_floats(frame, function, read, operands)
+
+
+def _called(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> Value:
+    """The result of an operator that the graph leaves to Python."""
+    found = call_on_read(function, _CALLED[function], operands) if function in _CALLED else None
+    if found is None:
+        read.must_be_known()
+    assert found is not None
+    return found
 
 
 def choose(frame: Frame, function: Callable[..., Any], numbers: Sequence[Value]) -> Value | None:
@@ -139,7 +157,7 @@ def _compute_floats(
     if function is operator.truediv and not limits[1][0] > _SURELY_POSITIVE:
         _check_divisor(frame, read, numbers[1])
     if function is operator.pow and not _is_plain_power(*limits):
-        read.must_be_known()
+        return _called(function, read, operands)
     graph = frame.capture.graph
     if function is operator.truediv:  # by a number torch multiplies with the inverse, and of a number it takes that
         beside = read.in_dtype(torch.float64)
@@ -174,11 +192,10 @@ def _compute_ints(
         return _compute_floats(frame, function, read, operands)
     if function in _OF_INTS:
         if not isinstance(operands[1], ConstantValue) or not operands[1].value:
-            read.must_be_known()
+            return _called(function, read, operands)
     corners = _corners(function, limits)
     if corners is None or not all(abs(corner) < 2**63 for corner in corners):
-        read.must_be_known()
-    assert corners is not None
+        return _called(function, read, operands)
     numbers = [_as_int(value) for value in operands]
     made = frame.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
     assert isinstance(made, TensorValue)
