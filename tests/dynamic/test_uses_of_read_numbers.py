@@ -78,6 +78,18 @@ def test_ints_as_arguments(name, dtype):
         pair.call(x, torch.tensor(number))
 
 
+@pytest.mark.parametrize("fill", [0.5, None])
+def test_sizes_beside_fills(fill):
+    def made(x, t, n, rate):
+        k = t.item()
+        sized = torch.full((k, 2), k if fill is None else fill), x.new_full((n,), k if fill is None else fill)
+        return sized, torch.full((n,), rate), torch.where(x > 0, rate, 0.5), x.clone().fill_(rate), torch.fill(x, k)
+
+    pair = Pair(lambda: made)
+    for number, rate in ((2, 0.1), (3, 0.2), (4, 0.3), (5, 0.4), (2, 1e300), (3, 0.5)):
+        pair.call(torch.arange(4.0), torch.tensor(number), number + 1, rate)
+
+
 def test_ints_as_bounds():
     same(lambda x, t: (x.clamp(max=t.item()), torch.arange(4).clamp(t.item(), 3)), INTS, torch.int64)
 

@@ -103,6 +103,8 @@ def _is_mask(value: Value) -> bool:
 
 def _among_numbers(numbers: Sequence[Value]) -> list[Value | None]:
     """Numbers of one class, some of which were read from tensors, for a choice between them."""
+    if not all(isinstance(number, (ReadNumberValue, ConstantValue)) for number in numbers):
+        return []
     kinds = {number.python_type() for number in numbers}
     dtype = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}.get(kinds.pop())
     if kinds or dtype is None:
@@ -113,7 +115,7 @@ def _among_numbers(numbers: Sequence[Value]) -> list[Value | None]:
 def _fill(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     given = dict(zip(("input", "value"), args)) | kwargs
     tensor, number = given.get("input"), given.get("value")
-    if len(given) != 2 or not isinstance(tensor, TensorValue) or number is None:
+    if len(given) != 2 or not isinstance(tensor, TensorValue) or number is None or not called.endswith("_"):
         return None
     filling = beside(number, tensor)
     return None if filling is None else graph.call(called, [tensor, filling], is_method=True)
@@ -145,9 +147,10 @@ def _full(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Va
         return None
     data, is_list = args[-1], isinstance(args[-1], _LISTS)
     numbers = [*data.items] if isinstance(data, _LISTS) else [data]
-    if not all(isinstance(number, (ReadNumberValue, ConstantValue)) for number in numbers):
+    read = [number for number in numbers if isinstance(number, ReadNumberValue)]
+    if not read or len(numbers) > len(read) + sum(isinstance(number, ConstantValue) for number in numbers):
         return None
-    if any(isinstance(number, ReadNumberValue) and number.is_either for number in numbers):  # the dtype follows from it
+    if any(number.is_either for number in read):  # the dtype follows from which it is
         return None
     ones = [ConstantValue(number.cls(1)) if isinstance(number, ReadNumberValue) else number for number in numbers]
     function = getattr(torch, called, None)
