@@ -112,10 +112,11 @@ def process(rank: int, port: int, options: argparse.Namespace) -> None:
         if rank == 0:
             for name, result in results.items():
                 memory = f"{result['MB']:7.0f} MB" if "MB" in result else ""
+                of_first = result["ms"] / results[options.impls[0]]["ms"]
                 print(
-                    f"{way:5} {name:8} | {result['ms']:8.2f} ms +-{result['spread']:.0%}, first {result['first_s']:6.2f}"
-                    f" s{memory}, loss {result['loss']:.4f}, of eager "
-                    f"{result['ms'] / results[options.impls[0]]['ms']:.2f}", flush=True,
+                    f"{way:5} {name:8} | {result['ms']:8.2f} ms +-{result['spread']:.0%}, {of_first:.2f} of "
+                    f"{options.impls[0]}, first {result['first_s']:6.2f} s{memory}, loss {result['loss']:.4f}",
+                    flush=True,
                 )
             rows.append({"name": way, **results})
     if rank == 0:

@@ -243,6 +243,7 @@ ONE_GRAPH = [
 ]
 
 
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")  # that a graph failed, and plain Python went on
 @pytest.mark.parametrize("program", ONE_GRAPH)
 @pytest.mark.parametrize("backend", ["fuse", "eager"])
 def test_one_graph(program, backend):
