@@ -74,7 +74,7 @@ class Only:
 
     def __call__(self, code: CodeType, namespace: dict[str, Any]) -> bool:
         module = str(namespace.get("__name__"))
-        if not every_frame(code, namespace):
+        if code.co_name == "<module>" or not every_frame(code, namespace):
             return False
         names = [
             f"{module}.{code.co_qualname}",

@@ -169,6 +169,10 @@ def test_only_one_function(shell, tmp_path):
     assert len(rows) == 1 and "other" in rows[0] and "compiled" in rows[0]
     missing = shell("-m", "framejit", "run", "--only", "script.nothing", "script.py")
     assert missing.returncode == 0 and "no function called 'script.nothing' ran" in missing.stderr
+    (tmp_path / "plain.py").write_text("value = 3\n")  # a module is no function
+    (tmp_path / "user.py").write_text("import plain\n")
+    missing = shell("-m", "framejit", "run", "--only", "plain.*", "user.py")
+    assert missing.returncode == 0 and "no function called 'plain.*' ran" in missing.stderr
 
 
 def test_graphs_that_are_too_small(shell, tmp_path):

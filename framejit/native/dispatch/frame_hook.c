@@ -308,7 +308,9 @@ static PyMethodDef methods[] = {
     {"install_hook_policy", install_hook_policy, METH_VARARGS,
      "install_hook_policy(policy, on_miss) -> those before: policy(code, globals) says once for each code object "
      "whether its frames may be\n"
-     "captured, with None for those that run, with all that they call, as if there were no hook; on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
+     "captured: None for those that run, with all that they call, as if there were no hook. Of code that is no function "
+     "only a module's\n"
+     "is asked about. on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
     {"intercept_all", intercept_all, METH_O,
      "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
     {"hook_active", hook_active, METH_NOARGS, "hook_active() -> bool: whether the hook is installed now."},
