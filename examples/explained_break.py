@@ -5,8 +5,8 @@ import framejit
 
 
 def normalise(x):
-    largest = max(x.abs().max().item(), 1.0)
-    return x / largest
+    low, high = torch.stack([x.min(), x.max()]).tolist()
+    return (x - low) / (high - low)
 
 
 def f(x):

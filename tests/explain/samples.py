@@ -19,7 +19,7 @@ def item_of_an_inner_call(x):
 
 
 def number_from_int(x):
-    return x.clamp(max=int((x > 0).sum()))
+    return x ** int((x > 0).sum())
 
 
 def tolist(x):

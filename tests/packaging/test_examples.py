@@ -22,7 +22,7 @@ SAYS = {
         "dtype float32 was expected, got float64",
     ],
     "explained_break.py": [
-        "explained_break.py:8, in normalise", ".item()", "hint: ", "fullgraph=True, but the graph breaks at",
+        "explained_break.py:8, in normalise", ".tolist()", "hint: ", "fullgraph=True, but the graph breaks at",
     ],
 }
 
