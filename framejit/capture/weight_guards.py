@@ -149,7 +149,8 @@ def _needs_gradients(graph: torch.fx.Graph) -> bool:
 def _requires_grad(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_requires_grad, value))
-    return isinstance(value, torch.Tensor) and value.requires_grad
+    # a view of a parameter that is made under no_grad says so too, and has no history
+    return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
 
 
 def _by_memory(inputs: Sequence[TensorValue], examples: Sequence[torch.Tensor]) -> dict[int, list[Seen] | None]:

@@ -102,9 +102,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(160, 448), nn.GELU(), nn.Linear(448, 10)), ROWS, 1),
     "linear without bias": (lambda: nn.Linear(160, 448, bias=False), ROWS, 1),
     "linear of sequences": (lambda: nn.Linear(160, 448), (2, 3, 160), 1),
-    "few columns": (lambda: nn.Linear(160, 24), ROWS, 0),
-    "few rows": (lambda: nn.Linear(160, 448), (3, 160), 0),
-    "a vector": (lambda: nn.Linear(160, 448), (160,), 0),
+    "few columns": (lambda: nn.Linear(160, 24), ROWS, 1),
+    "few rows": (lambda: nn.Linear(160, 448), (3, 160), 1),
+    "a vector": (lambda: nn.Linear(160, 448), (160,), 1),
     "few products": (lambda: nn.Conv2d(8, 8, 3), (1, 8, 8, 8), 0),
     "no images": (lambda: nn.Conv2d(32, 48, 3), (0, 32, 14, 14), 0),
     "an image alone": (lambda: nn.Conv2d(32, 48, 3), (32, 64, 64), 0),
@@ -121,14 +121,14 @@ def trained(module: nn.Module) -> nn.Module:
 
 
 def packed(fast: object) -> int:
-    """How many operations of all graphs take packed weights: the libraries', and convolutions of ours."""
+    """How many operations of all graphs take packed weights: the libraries', and those of ours."""
     return sum(name in PACKED for graph in framejit.inspect(fast).graphs for name in graph.externs) + len(direct(fast))
 
 
 def direct(fast: object) -> list[str]:
-    """The names of the convolutions of ours, with those of what they do along."""
+    """The names of the convolutions and linear layers of ours, with those of what they do along."""
     kernels = (kernel.name for graph in framejit.inspect(fast).graphs for kernel in graph.kernels)
-    return [name for name in kernels if name.startswith("convolution_")]
+    return [name for name in kernels if name.startswith(("convolution_", "linear_"))]
 
 
 def several(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -56,9 +56,11 @@ def of_both(number: Any) -> list[int]:
     return numbers * (2 // len(numbers))
 
 
-def blocked_weight(weight: torch.Tensor, block: int) -> torch.Tensor:
-    """A weight in blocks of so many output channels, in memory of its own."""
-    outputs, inputs, height, width = weight.shape
+def blocked_weight(weight: torch.Tensor, block: int, is_transposed: bool = False) -> torch.Tensor:
+    """The weight of a convolution, or of a linear layer (one by one), in blocks of so many output channels, in memory
+    of its own. A matrix may be given transposed."""
+    weight = weight.t() if is_transposed else weight
+    outputs, inputs, height, width = (*weight.shape, 1, 1)[:4]
     parts = weight.reshape(outputs // block, block, inputs, height, width)
     return parts.permute(0, 3, 4, 2, 1).clone(memory_format=torch.contiguous_format)
 

@@ -1,7 +1,7 @@
-"""Which operations are quicker where their weight is laid out as oneDNN and MKL do it for themselves.
+"""Which operations are quicker where their weight is laid out for them, as kernels of ours want it, or oneDNN and MKL.
 
 ATen's convolutions and products copy a weight into such a layout at each call, or read it as it lies. A weight that is
-frozen is laid out once (packed_operations.py).
+frozen is laid out once (direct_convolution.py, direct_linear.py, packed_operations.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.graph.direct_convolution import is_direct
+from framejit.backends.fuse.graph.direct_linear import is_direct_linear, linear_arguments
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.packed_operations import CONVOLUTION, PRODUCT
 from framejit.backends.fuse.graph.value import Value
@@ -42,11 +43,15 @@ def packs_convolution(node: Node) -> bool:
 
 
 def packs_product(node: Node) -> bool:
-    """Whether a node is a linear layer that is quicker with a packed weight, and this torch has that."""
-    if node.operation is not torch.ops.aten.linear.default or not _is_packable(node):
+    """Whether a node is a linear layer that is quicker with a packed weight: by a kernel of ours, or by the library if
+    this torch has that."""
+    arguments = linear_arguments(node)
+    if arguments is None or not _is_packable(node):
         return False
-    x, weight = node.args[:2]
-    if weight.dim() != 2 or PRODUCT is None or not torch._C._get_mkldnn_enabled():
+    if is_direct_linear(node):
+        return True
+    x, weight, _, is_transposed = arguments
+    if is_transposed or weight.dim() != 2 or PRODUCT is None or not torch._C._get_mkldnn_enabled():
         return False
     return math.prod(x.shape[:-1]) >= FEW_ROWS and weight.shape[1] >= SHORT and weight.numel() >= SMALL
 

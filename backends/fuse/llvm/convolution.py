@@ -44,9 +44,9 @@ class ConvolutionWriter:
     def __init__(self, kernel: ConvolutionKernel) -> None:
         self.kernel, self.what = kernel, kernel.convolution
         convolution = kernel.convolution
-        self.images, self.channels, self.height, self.width = convolution.image.sizes
+        self.images, self.channels, self.height, self.width = convolution.image_sizes
         self.blocks, self.rows, self.columns, self.depth, self.block = convolution.weight.sizes
-        _, self.outputs, self.high, self.wide = convolution.result.sizes
+        _, self.outputs, self.high, self.wide = convolution.result_sizes
         self.pixels = self.high * self.wide
         self.chunk, self.chunks = self._chunks()
         self.tile = tile_of(self.block, min(self.pixels, self.chunk))
@@ -124,7 +124,7 @@ class ConvolutionWriter:
         """The block of channels, the image and the chunk of its pixels that a turn is for. Which of images and weights
         is larger, and may not stay in the cache, is gone through once."""
         chunks = self.images * self.chunks
-        if math.prod(self.what.weight.sizes) > math.prod(self.what.image.sizes):
+        if math.prod(self.what.weight.sizes) > math.prod(self.what.image_sizes):
             block, rest = _divided(asm, turn, chunks)
         else:
             rest, block = _divided(asm, turn, self.blocks)

@@ -211,24 +211,29 @@ class SplitAttention:
 
 @dataclass(eq=False)
 class Convolution:
-    """A convolution of images in float32 that lie in channels-last memory, as its result does. The weight was laid out
-    for it (`graph/direct_convolution.py`).
+    """A convolution of images in float32 that lie in channels-last memory, as its result does; or a linear layer,
+    which is one of an image as wide as one pixel, whose rows are the layer's. The weight was laid out for it
+    (`graph/direct_convolution.py`).
 
     A code generator writes it as a whole: where an image ends, which of its loops have turns depends on the others.
     """
 
     image: Buffer
+    image_sizes: tuple[int, int, int, int]
     """(images, channels, height, width)."""
     weight: Buffer
     """(blocks of output channels, height, width, input channels, channels of a block)."""
     bias: Buffer | None
     result: Buffer
+    result_sizes: tuple[int, int, int, int]
     """(images, output channels, height, width)."""
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
     device: torch.device
     origins: tuple[str, ...] = ()
+    kind: str = "convolution"
+    """What users call it: `convolution` or `linear`."""
 
     @property
     def reads(self) -> dict[str, list[Index]]:
@@ -242,7 +247,7 @@ class Convolution:
     @property
     def is_depthwise(self) -> bool:
         """Whether each output channel is of one input channel."""
-        return self.weight.sizes[3] == 1 < self.image.sizes[1]
+        return self.weight.sizes[3] == 1 < self.image_sizes[1]
 
     @property
     def products(self) -> int:
@@ -252,11 +257,11 @@ class Convolution:
     @property
     def told(self) -> tuple[Any, ...]:
         """All that it is but for names."""
-        sizes = self.image.sizes, self.weight.sizes, self.result.sizes
+        sizes = self.image_sizes, self.weight.sizes, self.result_sizes
         return *sizes, self.stride, self.padding, self.dilation, self.bias is not None
 
     def __str__(self) -> str:
-        kind = "depthwise convolution" if self.is_depthwise else "convolution"
+        kind = "depthwise convolution" if self.is_depthwise else self.kind
         given = ", ".join(f"{buffer.name}{list(buffer.sizes)}" for buffer in (self.image, self.weight))
         return f"{kind} of {given}{f' with {self.bias.name}' if self.bias is not None else ''}: {self.result.name}"
 

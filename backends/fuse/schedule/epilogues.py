@@ -93,7 +93,7 @@ def _joined(host: ConvolutionKernel, kernel: Kernel | ExternNode, buffers: Mappi
     names = dict.fromkeys((*host.reads, *kernel.reads, store.buffer))
     names.pop(host.convolution.result.name)
     return replace(
-        host, epilogue=store, name=f"convolution_{kernel.name}",
+        host, epilogue=store, name=f"{host.convolution.kind}_{kernel.name}",
         origins=tuple(dict.fromkeys((*host.origins, *kernel.origins))),
         buffers={name: buffers[name] for name in names},
     )

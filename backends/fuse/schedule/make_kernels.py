@@ -53,7 +53,7 @@ def _step(node: Node, number: int, buffers: dict[str, Buffer], written: Collecti
         )
     if isinstance(node, Convolution):
         return ConvolutionKernel(
-            (), (), [], node.device, node.origins, name=f"convolution_{number}",
+            (), (), [], node.device, node.origins, name=f"{node.kind}_{number}",
             buffers={name: buffers[name] for name in (*node.reads, *node.writes)}, convolution=node,
         )
     return _kernel(node, number, buffers, written)

@@ -20,6 +20,7 @@ from framejit.backends.fuse.graph.direct_convolution import (
     is_direct,
     of_both,
 )
+from framejit.backends.fuse.graph.direct_linear import DIRECT_LINEAR, is_direct_linear, linear_arguments
 from framejit.backends.fuse.graph.frozen_values import FrozenValues, frozen_values
 from framejit.backends.fuse.graph.graph import Constant, Graph
 from framejit.backends.fuse.graph.node import Node
@@ -78,13 +79,8 @@ class _Packing:
         x, weight, bias, stride, padding, dilation, groups = convolution_arguments(node)
         how = of_both(padding), of_both(stride), of_both(dilation), groups
         if is_direct(node):
-            block = target_of(x.device).channel_block(weight.shape[0])
-
-            def blocked(weight: Weight | Result) -> Computation:
-                return Computation(blocked_weight, (weight, block))
-
             return self._packed(
-                node, weight, blocked, DIRECT, lambda weight: (x, weight, bias, how[1], how[0], how[2])
+                node, weight, _in_blocks(weight), DIRECT, lambda weight: (x, weight, bias, how[1], how[0], how[2])
             )
 
         def made(weight: Weight | Result) -> Computation:
@@ -95,13 +91,18 @@ class _Packing:
         )
 
     def _product(self, node: Node) -> list[Node] | None:
-        x, weight, bias = (*node.args, None)[:3]
+        arguments = linear_arguments(node)
+        assert arguments is not None
+        x, weight, bias, is_transposed = arguments
+        if is_direct_linear(node):
+            made = _in_blocks(weight, is_transposed)
+            return self._packed(node, weight, made, DIRECT_LINEAR, lambda weight: (x, weight, bias))
         rows = math.prod(x.shape[:-1])
 
-        def made(weight: Weight | Result) -> Computation:
+        def for_library(weight: Weight | Result) -> Computation:
             return Computation(packed_product_weight, (weight, rows))
 
-        return self._packed(node, weight, made, PRODUCT, lambda packed: (x, packed, weight, bias, rows))
+        return self._packed(node, weight, for_library, PRODUCT, lambda packed: (x, packed, weight, bias, rows))
 
     def _packed(
         self, node: Node, weight: Value, made: Made, operation: torch._ops.OpOverload | None, arguments: Arguments
@@ -136,6 +137,12 @@ class _Packing:
             return constant.made
         operand = self.known.operand(weight) if self.known.knows(weight) else None
         return operand if isinstance(operand, (Weight, Result)) else None
+
+
+def _in_blocks(weight: Value, is_transposed: bool = False) -> Made:
+    """The packing of a weight for kernels of ours."""
+    block = target_of(weight.device).channel_block(weight.shape[int(is_transposed)])
+    return lambda operand: Computation(blocked_weight, (operand, block, is_transposed))
 
 
 def _fake(argument: Any) -> Any:

@@ -1,16 +1,20 @@
-"""Convolutions by kernels of ours."""
+"""Convolutions and linear layers by kernels of ours."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Convolution
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.lowered_tensor import Tensor
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor, contiguous_strides
 from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
+
+STEPS: Final = (1, 1), (0, 0), (1, 1)
+"""Stride, padding and dilation of a convolution of one by one."""
 
 
 @lowers("direct_convolution")
@@ -21,15 +25,38 @@ def _direct_convolution(
     sizes, strides = as_sizes(out.shape), as_sizes(out.stride())
     result = b.buffer(sizes, strides, out.dtype, out.device)
     image = _laid_out(b, x, channels_last(x.sizes))
-    blocks = _laid_out(b, weight, weight.strides)
-    added = None if bias is None else _laid_out(b, bias, (1,))
     (down, across), (above, before), (rows, columns) = stride, padding, dilation
+    steps = (down, across), (above, before), (rows, columns)
     b.nodes.append(
         Convolution(
-            image, blocks, added, result, (down, across), (above, before), (rows, columns), out.device, b.origins
+            image, _four(image.sizes), *_weights(b, weight, bias), result, _four(sizes), *steps, out.device, b.origins
         )
     )
     return Tensor.of(b.held(result))
+
+
+@lowers("direct_linear")
+def _direct_linear(b: Builder, out: Value, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+    sizes = as_sizes(out.shape)
+    result = b.buffer(sizes, as_sizes(out.stride()), out.dtype, out.device)
+    rows, features = math.prod(sizes[:-1]), x.sizes[-1]
+    image = _laid_out(b, x, contiguous_strides(x.sizes), is_flat=True)
+    b.nodes.append(
+        Convolution(
+            image, (1, features, rows, 1), *_weights(b, weight, bias), result, (1, sizes[-1], rows, 1), *STEPS,
+            out.device, b.origins, "linear",
+        )
+    )
+    return Tensor.of(b.held(result))
+
+
+def _four(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
+    images, channels, height, width = sizes
+    return images, channels, height, width
+
+
+def _weights(b: Builder, weight: Tensor, bias: Tensor | None) -> tuple[Buffer, Buffer | None]:
+    return _laid_out(b, weight, weight.strides), None if bias is None else _laid_out(b, bias, (1,))
 
 
 def channels_last(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -38,13 +65,15 @@ def channels_last(sizes: Sequence[int]) -> tuple[int, ...]:
     return height * width * channels, 1, width * channels, channels
 
 
-def _laid_out(b: Builder, tensor: Tensor, strides: Sequence[int]) -> Buffer:
-    """A buffer that a tensor is all of, with these strides: its own, or a copy."""
+def _laid_out(b: Builder, tensor: Tensor, strides: Sequence[int], is_flat: bool = False) -> Buffer:
+    """A buffer that a tensor is all of, with these strides: its own, or a copy. Where all are in one piece, its sizes
+    may be others (`is_flat`)."""
     buffer = b.realise(tensor.content)
     lies = all(
         given == wanted for size, given, wanted in zip(tensor.sizes, tensor.strides, strides) if size > 1
     )
-    if lies and not tensor.offset and buffer.sizes == tensor.sizes:
+    fits = buffer.extent == math.prod(tensor.sizes) if is_flat else buffer.sizes == tensor.sizes
+    if lies and not tensor.offset and fits:
         return buffer
     copy = b.lazy(tensor.sizes, strides, tensor.dtype, tensor.device, tensor.at, [tensor.content], 0)
     return b.realise(copy)
