@@ -53,4 +53,5 @@ def test_a_step_of_training():
     pair = Pair(make)
     for _ in range(4):
         pair.call(torch.randn(5, 3))
-    assert [reason for _, _, reason in pair.breaks] == ["Tensor.backward() runs outside graphs"], pair.story()
+    reasons = {reason for _, _, reason in pair.breaks}
+    assert reasons == {"gradients, in a graph for a backend that is not framejit's own"}, pair.story()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from framejit.values.context import Graph
 
 NUMBERS: Final = (SymNumberValue, ReadNumberValue)
-_CPU: Final = torch.device("cpu")
 
 
 def beside(number: Value, tensor: TensorValue) -> Value | None:
@@ -31,7 +30,8 @@ def beside(number: Value, tensor: TensorValue) -> Value | None:
     if tensor.cls not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return None
     if isinstance(number, ReadNumberValue):
-        return number.fitting(dtype) if number.tensor.fake.device in (_CPU, tensor.fake.device) else None
+        device = number.tensor.fake.device
+        return number.fitting(dtype) if device.type == "cpu" or device == tensor.fake.device else None
     if not isinstance(number, SymNumberValue) or dtype not in (torch.float32, torch.float64):
         return None
     most = torch.finfo(torch.float32).max
