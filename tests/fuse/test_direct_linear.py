@@ -60,7 +60,10 @@ def assert_right(module: nn.Module, fast: Callable[..., torch.Tensor], x: torch.
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 31, 64, 200])
-@pytest.mark.parametrize("features", [(1, 8), (7, 16), (64, 24), (160, 448), (257, 40), (333, 1000), (769, 48)])
+@pytest.mark.parametrize(
+    "features",
+    [(1, 8), (7, 16), (64, 24), (160, 448), (257, 40), (333, 1000), (769, 48), (1021, 16), (2053, 24)],
+)
 def test_sizes(rows, features):
     module = nn.Linear(*features)
     fast = frozen(module)
@@ -329,10 +332,10 @@ def test_vectors_of_other_processors(monkeypatch, features, host):
 
 def test_where_tiles_are_not_quick_it_is_the_library_s(monkeypatch):
     """Processors with vectors of 16 bytes, and sizes that no block divides."""
-    module = nn.Linear(160, 10)
+    module = nn.Linear(160, 1001)
     fast = frozen(module)
     assert_right(module, fast, torch.randn(8, 160))
-    assert not linears(fast)
+    assert not linears(fast) and library_products(fast)
     monkeypatch.setattr(convolution_tile, "machine", lambda: replace(machine(), vector_bytes=16))
     module = nn.Linear(160, 448)
     fast = frozen(module)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from framejit.backends.fuse.llvm import maths
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.convolution_tile import tile_of
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
@@ -27,6 +28,10 @@ done."""
 FEW_TURNS: Final = 16
 """Turns of the parallel loop that deal work out evenly to a few threads."""
 UNROLL: Final = 4
+SCRATCH: Final = "%scratch"
+SHORT_EPILOGUE: Final = 8
+"""Operations of an epilogue up to which it is written for each pixel of a tile. A longer one, or one with a function
+that is itself many instructions, becomes a loop: the compiler would take longer for it than for the products."""
 LONG: Final = 256
 """Products that are added up one after the other; longer sums are sums of such, so that their rounding is no worse than
 that of a library that goes through channels in blocks."""
@@ -80,6 +85,8 @@ class ConvolutionWriter:
         entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
         self.text += [entry, start]
         asm = Assembler(self.module, start)
+        if self._has_long_epilogue:
+            asm.do(f"{SCRATCH} = alloca [{self.tile.pixels * self.block} x float], align 64")
         for position, register in enumerate(self.pointers.values()):
             asm.do(f"%a{position} = getelementptr ptr, ptr %pointers, i64 {position}")
             asm.do(f"{register.text} = load ptr, ptr %a{position}")
@@ -155,7 +162,11 @@ class ConvolutionWriter:
             sums = sums_of(on)
             if bias is not None:  # at last: the sums before are smaller, and are rounded less
                 sums = [on.binary("fadd", a, b) for a, b in zip(sums, bias * tile.pixels)]
-            self._store(on, base, pixel, sums)
+            place = on.binary("add", base, on.binary("mul", pixel, integer(self.outputs)))
+            if self._has_long_epilogue:
+                self._store_by_loop(on, place, sums)
+            else:
+                self._store(on, place, sums)
             on.do(f"br label %{joined.label}")
         self.text.append(joined)
         asm.block = joined
@@ -230,19 +241,26 @@ class ConvolutionWriter:
     def _sums(self, asm: Assembler, addresses: Addresses, segments: int, length: int, weight: Value) -> Sums:
         """The sums over all segments of the weight, each of so many products at places that follow on one another."""
         is_long = self.what.products > LONG
-        parts = _parts(length) if is_long else 1
+        parts, size = _parts(length, segments == 1) if is_long else (1, length)
         zeros = [floating(0.0, "float", self.tile.lanes)] * (self.tile.pixels * self.tile.vectors)
 
         def segment(on: Assembler, number: Value, sums: Sums) -> Sums:
             where, part = _divided(on, number, parts)
             found, step = addresses(on, where)
-            skipped = on.binary("mul", part, integer(length // parts))
+            skipped = on.binary("mul", part, integer(size))
             found = [_after(on, address, skipped) for address in found] if parts > 1 else found
-            at = on.binary("mul", number, integer(length // parts * self.block))
-            more = self._segment(on, found, step, length // parts, _after(on, weight, at), zeros if is_long else sums)
+            at = on.binary("mul", number, integer(size * self.block))
+            more = self._segment(on, found, step, size, _after(on, weight, at), zeros if is_long else sums)
             return [on.binary("fadd", a, b) for a, b in zip(sums, more)] if is_long else more
 
-        return counted_loop(self.text, asm, integer(0), integer(segments * parts), 1, zeros, segment)
+        sums = counted_loop(self.text, asm, integer(0), integer(segments * parts), 1, zeros, segment)
+        done = parts * size
+        if done == length:
+            return sums
+        found, step = addresses(asm, integer(0))
+        found = [_after(asm, address, integer(done)) for address in found]
+        more = self._segment(asm, found, step, length - done, _after(asm, weight, integer(done * self.block)), zeros)
+        return [asm.binary("fadd", a, b) for a, b in zip(sums, more)]
 
     def _segment(
         self, asm: Assembler, addresses: list[Value], step: int, length: int, weight: Value, sums: Sums
@@ -286,16 +304,38 @@ class ConvolutionWriter:
         places = [_after(asm, address, integer(number * lanes)) for number in range(self.tile.vectors)]
         return [asm.put(f"load <{lanes} x float>, {place}, align 4", "float", lanes) for place in places]
 
-    def _store(self, asm: Assembler, base: Value, pixel: Value, sums: Sums) -> None:
-        place = asm.binary("add", base, asm.binary("mul", pixel, integer(self.outputs)))
-        result = self.pointers[self.kernel.writes[0]]
+    @property
+    def _has_long_epilogue(self) -> bool:
+        epilogue = self.kernel.epilogue
+        if epilogue is None:
+            return False
+        operations = [node for node in epilogue.value.walk() if node.args]
+        return len(operations) > SHORT_EPILOGUE or any(node.op in maths.SLEEF for node in operations)
+
+    def _store(self, asm: Assembler, place: Value, sums: Sums) -> None:
         vectors = self.tile.vectors
         for number in range(self.tile.pixels):
             where = asm.binary("add", place, integer(number * self.outputs))
-            made = self._finished(asm, where, sums[number * vectors : (number + 1) * vectors])
-            for vector, value in enumerate(made):
-                address = _after(asm, _after(asm, result, where), integer(vector * self.tile.lanes))
-                asm.do(f"store {value}, {address}, align 4")
+            self._store_pixel(asm, where, sums[number * vectors : (number + 1) * vectors])
+
+    def _store_by_loop(self, asm: Assembler, place: Value, sums: Sums) -> None:
+        """By way of memory that is the tile's own, so that one turn can do the next pixel."""
+        scratch = Value(SCRATCH, "ptr")
+        for number, value in enumerate(sums):
+            asm.do(f"store {value}, {_after(asm, scratch, integer(number * self.tile.lanes))}, align 4")
+
+        def pixel(on: Assembler, number: Value, _: Sums) -> Sums:
+            where = on.binary("add", place, on.binary("mul", number, integer(self.outputs)))
+            own = self._vectors(on, _after(on, scratch, on.binary("mul", number, integer(self.block))))
+            self._store_pixel(on, where, own)
+            return []
+
+        counted_loop(self.text, asm, integer(0), integer(self.tile.pixels), 1, [], pixel)
+
+    def _store_pixel(self, asm: Assembler, where: Value, sums: Sums) -> None:
+        address = _after(asm, self.pointers[self.kernel.writes[0]], where)
+        for vector, value in enumerate(self._finished(asm, where, sums)):
+            asm.do(f"store {value}, {_after(asm, address, integer(vector * self.tile.lanes))}, align 4")
 
     def _finished(self, asm: Assembler, place: Value, sums: Sums) -> list[Value]:
         """What the epilogue makes of a pixel's sums."""
@@ -343,7 +383,11 @@ def _divided(asm: Assembler, number: Value, divisor: int) -> tuple[Value, Value]
     return asm.binary("udiv", number, integer(divisor)), asm.binary("urem", number, integer(divisor))
 
 
-def _parts(length: int) -> int:
-    """Into how many equal parts of a useful length so many products are divided, that none be too long."""
+def _parts(length: int, may_leave_rest: bool) -> tuple[int, int]:
+    """Into how many equal parts of which useful length so many products are divided, that none be too long; maybe with
+    a rest."""
     parts = range(1, length // UNROLL + 1)
-    return next((count for count in parts if length % count == 0 and length // count <= LONG), 1)
+    equal = next((count for count in parts if length % count == 0 and length // count <= LONG), None)
+    if equal is not None and (not may_leave_rest or length // equal >= LONG // 4):
+        return equal, length // equal
+    return (length // LONG, LONG) if may_leave_rest else (1, length)

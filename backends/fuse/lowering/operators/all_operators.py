@@ -8,7 +8,8 @@ from typing import Final
 FILES: Final = (
     *(
         "pointwise", "activations", "reductions", "moments", "scans", "normalisation", "softmax", "losses", "creation",
-        "rearrange", "indexing", "pooling", "attention", "convolutions", "random_numbers",
+        "rearrange", "indexing", "pooling", "attention", "convolutions", "tiled_products",
+        "random_numbers",
     ),
     "gradients",
 )

@@ -1,20 +1,17 @@
-"""Convolutions and linear layers by kernels of ours."""
+"""Convolutions by kernels of ours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Convolution
 from framejit.backends.fuse.lowering.builder import Builder
-from framejit.backends.fuse.lowering.lowered_tensor import Tensor, contiguous_strides
+from framejit.backends.fuse.lowering.lowered_tensor import Tensor
 from framejit.backends.fuse.lowering.lowerings import lowers
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
-
-STEPS: Final = (1, 1), (0, 0), (1, 1)
-"""Stride, padding and dilation of a convolution of one by one."""
 
 
 @lowers("direct_convolution")
@@ -24,27 +21,13 @@ def _direct_convolution(
 ) -> Any:
     sizes, strides = as_sizes(out.shape), as_sizes(out.stride())
     result = b.buffer(sizes, strides, out.dtype, out.device)
-    image = _laid_out(b, x, channels_last(x.sizes))
+    image = laid_out(b, x, channels_last(x.sizes))
     (down, across), (above, before), (rows, columns) = stride, padding, dilation
-    steps = (down, across), (above, before), (rows, columns)
     b.nodes.append(
         Convolution(
-            image, _four(image.sizes), *_weights(b, weight, bias), result, _four(sizes), *steps, out.device, b.origins
-        )
-    )
-    return Tensor.of(b.held(result))
-
-
-@lowers("direct_linear")
-def _direct_linear(b: Builder, out: Value, x: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
-    sizes = as_sizes(out.shape)
-    result = b.buffer(sizes, as_sizes(out.stride()), out.dtype, out.device)
-    rows, features = math.prod(sizes[:-1]), x.sizes[-1]
-    image = _laid_out(b, x, contiguous_strides(x.sizes), is_flat=True)
-    b.nodes.append(
-        Convolution(
-            image, (1, features, rows, 1), *_weights(b, weight, bias), result, (1, sizes[-1], rows, 1), *STEPS,
-            out.device, b.origins, "linear",
+            image, _four(image.sizes), laid_out(b, weight, weight.strides),
+            None if bias is None else laid_out(b, bias, (1,)), result, _four(sizes), (down, across), (above, before),
+            (rows, columns), out.device, b.origins,
         )
     )
     return Tensor.of(b.held(result))
@@ -55,17 +38,13 @@ def _four(sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
     return images, channels, height, width
 
 
-def _weights(b: Builder, weight: Tensor, bias: Tensor | None) -> tuple[Buffer, Buffer | None]:
-    return _laid_out(b, weight, weight.strides), None if bias is None else _laid_out(b, bias, (1,))
-
-
 def channels_last(sizes: Sequence[int]) -> tuple[int, ...]:
     """The strides of images whose channels lie side by side."""
     _, channels, height, width = sizes
     return height * width * channels, 1, width * channels, channels
 
 
-def _laid_out(b: Builder, tensor: Tensor, strides: Sequence[int], is_flat: bool = False) -> Buffer:
+def laid_out(b: Builder, tensor: Tensor, strides: Sequence[int], is_flat: bool = False) -> Buffer:
     """A buffer that a tensor is all of, with these strides: its own, or a copy. Where all are in one piece, its sizes
     may be others (`is_flat`)."""
     buffer = b.realise(tensor.content)

@@ -22,6 +22,7 @@ from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast, by_stride, compute_dtype
 from framejit.backends.fuse.lowering.operators import arithmetic as a
+from framejit.backends.fuse.lowering.operators.tiled_products import is_small, lower_small
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.late_dataclass import dataclass
@@ -112,16 +113,21 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     """The result of one of `PRODUCTS`, or None where ATen is to do it."""
     out = node.result
     product = PRODUCTS[node.name](*args, **kwargs)
-    if product is None or not _is_ours(product, node, as_sizes(out.shape), out.dtype) or not accepts(node):
+    if product is None:
+        return None
+    operands = product.left, product.right, product.bias
+    if product.alpha == product.beta == 1 and is_small(out, *operands) and accepts(node):
+        return lower_small(b, out, *operands)
+    if not _is_ours(product, node, as_sizes(out.shape), out.dtype) or not accepts(node):
         return None
     small, dim = (product.left, len(product.left.sizes) - 1)
     if math.prod(small.sizes) > math.prod(product.right.sizes):
         small, dim = product.right, max(0, len(product.right.sizes) - 2)
     kind = compute_dtype(out.dtype)
-    operands = [operand for operand in (product.left, product.right, product.bias) if operand is not None]
-    for operand in operands:
+    given = [operand for operand in operands if operand is not None]
+    for operand in given:
         b.finish_products(operand)
-    b.prepare(*operands)
+    b.prepare(*given)
     sizes, strides = as_sizes(out.shape), as_sizes(out.stride())
     variables = {dim: fresh_var("i", sizes[dim]) for dim in by_stride(sizes, strides)}
     place = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(len(sizes))]
@@ -131,7 +137,7 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     total = reduce("sum", a.mul(*product.term(place, Index.of(inner), kind)))
     buffer = b.buffer(sizes, strides, out.dtype, out.device)
     value = cast(product.finished(total, place), out.dtype)
-    origins = tuple(dict.fromkeys(origin for operand in operands for origin in b.origins_of(operand)))
+    origins = tuple(dict.fromkeys(origin for operand in given for origin in b.origins_of(operand)))
     b.compute(
         tuple(variables.values()), (inner,), [Store(buffer.name, strided(place, strides), value)], out.device, origins
     )
