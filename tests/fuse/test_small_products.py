@@ -238,15 +238,44 @@ def test_results_that_are_written():
         assert got[0].data_ptr() + 4 * columns == got[1].data_ptr()
 
 
-def test_sizes_that_are_left_open_are_the_library_s():
-    def f(x, weight):
-        return (x @ weight).relu()
+class Open(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(16, 24))
 
-    fast = framejit.optimize(f, fullgraph=True, dynamic=True)
-    weight = torch.randn(16, 24)
-    for rows in (4, 9, 33):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x @ self.weight).relu(), x.view(-1, 2, 16)[:, :1] @ self.weight[:, :3]
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_numbers_of_rows_that_are_left_open(dynamic):
+    module = Open().requires_grad_(False)
+    fast = framejit.optimize(module, fullgraph=True, dynamic=dynamic)
+    for rows in (4, 8, 32, 2, 6, 12, 100, 0):
         x = torch.randn(rows, 16)
-        torch.testing.assert_close(fast(x, weight), f(x, weight))
+        torch.testing.assert_close(fast(x), module(x))
+    assert linears(fast) >= 2
+    assert all(len(graph.kernels) <= 3 for graph in framejit.inspect(fast).graphs)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_gradients_with_numbers_of_rows_that_are_left_open(dynamic):
+    mine, other = network(), network()
+    fast = framejit.optimize(lambda x: mine(x).square().mean(), fullgraph=True, dynamic=dynamic)
+    for rows in (20, 9, 33, 5, 2, 64, 300):
+        xs = [torch.randn(rows, 7).requires_grad_()]
+        xs.append(xs[0].detach().clone().requires_grad_())
+        mine.zero_grad()
+        other.zero_grad()
+        losses = [fast(xs[0]), other(xs[1]).square().mean()]
+        for loss in losses:
+            loss.backward()
+        torch.testing.assert_close(losses[0], losses[1])
+        torch.testing.assert_close(xs[0].grad, xs[1].grad)
+        mine_grads, other_grads = ([p.grad for p in module.parameters()] for module in (mine, other))
+        torch.testing.assert_close(mine_grads, other_grads, rtol=1e-4, atol=1e-6)
+    # a sum of an open number of products, for fewer columns than a vector has
+    assert linears(fast) >= 8 and set(library_products(fast)) <= {"mm"}
 
 
 def test_under_autocast():

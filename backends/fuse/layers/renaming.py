@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Buffer, ConvolutionKernel, ExternNode, Kernel, Layout
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Buffer, ExternNode, Kernel, Layout, TileKernel
 from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel, renamed
 from framejit.backends.fuse.schedule.loop_order import substitute
 
@@ -25,7 +25,7 @@ class Unlike(Exception):
 def pairs(step: Step, other: Step) -> Names:
     """For each name of a buffer in a step the one that stands there in the other. Raises Unlike where these are not
     enough to make one of the other."""
-    if isinstance(step, AttentionKernel | ConvolutionKernel):  # which say in their own way what they read and write
+    if isinstance(step, AttentionKernel | TileKernel):  # which say in their own way what they read and write
         raise Unlike
     if isinstance(step, Kernel) and isinstance(other, Kernel):
         yield from _of_kernels(step, other)

@@ -6,7 +6,7 @@ from typing import Any
 
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var
-from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel, Kernel
+from framejit.backends.fuse.loop_ir.nodes import Kernel, TileKernel
 
 
 def shape_of(kernel: Kernel) -> Hashable:
@@ -33,8 +33,9 @@ class _Shape:
         memories: dict[str, int] = {}
         yield tuple(memories.setdefault(buffer.memory, len(memories)) for buffer in kernel.buffers.values())
         yield tuple(self.loop(var) for var in kernel.parallel), tuple(self.loop(var) for var in kernel.reduction)
-        if isinstance(kernel, ConvolutionKernel):
-            yield kernel.convolution.told
+        if isinstance(kernel, TileKernel):
+            yield kernel.tile.told
+            self.is_known &= all(type(part) in (int, bool, str, tuple) for part in kernel.tile.told)
         for store in kernel.said:
             for root in (store.value, *(atom.value for atom in store.index.indirects)):
                 for node in root.walk() if root not in self.values else ():

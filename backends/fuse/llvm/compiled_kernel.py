@@ -34,8 +34,8 @@ class CpuKernel:
     grain: int
     """The fewest turns of it that are worth a thread."""
     code: CompiledCode
-    sizes: tuple[SymbolicSize, ...] = ()
-    """What it is given as `ints`: sizes that were not known when it was compiled."""
+    sizes: tuple[int | SymbolicSize, ...] = ()
+    """What it is given as `ints`: sizes that were not known when it was compiled, or that its code is not for alone."""
 
     @property
     def source(self) -> str:

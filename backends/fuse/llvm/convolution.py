@@ -12,15 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from framejit.backends.fuse.llvm import maths
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.convolution_tile import tile_of
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
-from framejit.backends.fuse.llvm.instructions import cast, operation
 from framejit.backends.fuse.llvm.plan import GRAIN
-from framejit.backends.fuse.llvm.types import REGISTER, number_text
-from framejit.backends.fuse.loop_ir.expr import Expr
-from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel
+from framejit.backends.fuse.llvm.tile_epilogue import TileEpilogue, after, vectors
+from framejit.backends.fuse.loop_ir.nodes import Convolution, TileKernel
 
 NEAR: Final = 96 << 10
 """Bytes of an image that stay in the second-level cache beside weights while all output channels of some pixels are
@@ -28,10 +25,6 @@ done."""
 FEW_TURNS: Final = 16
 """Turns of the parallel loop that deal work out evenly to a few threads."""
 UNROLL: Final = 4
-SCRATCH: Final = "%scratch"
-SHORT_EPILOGUE: Final = 8
-"""Operations of an epilogue up to which it is written for each pixel of a tile. A longer one, or one with a function
-that is itself many instructions, becomes a loop: the compiler would take longer for it than for the products."""
 LONG: Final = 256
 """Products that are added up one after the other; longer sums are sums of such, so that their rounding is no worse than
 that of a library that goes through channels in blocks."""
@@ -46,9 +39,10 @@ lie between neighbours."""
 class ConvolutionWriter:
     """Writes the function of a convolution's kernel."""
 
-    def __init__(self, kernel: ConvolutionKernel) -> None:
-        self.kernel, self.what = kernel, kernel.convolution
-        convolution = kernel.convolution
+    def __init__(self, kernel: TileKernel) -> None:
+        assert isinstance(kernel.tile, Convolution)
+        self.kernel, self.what = kernel, kernel.tile
+        convolution = kernel.tile
         self.images, self.channels, self.height, self.width = convolution.image_sizes
         self.blocks, self.rows, self.columns, self.depth, self.block = convolution.weight.sizes
         _, self.outputs, self.high, self.wide = convolution.result_sizes
@@ -60,6 +54,7 @@ class ConvolutionWriter:
         self.module = Module()
         self.text: list[Block] = []
         self.pointers = {name: Value(f"%p{position}", "ptr") for position, name in enumerate(kernel.buffers)}
+        self.epilogue = TileEpilogue(kernel, self.pointers, self.tile.lanes)
 
     @property
     def total(self) -> int:
@@ -85,8 +80,8 @@ class ConvolutionWriter:
         entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
         self.text += [entry, start]
         asm = Assembler(self.module, start)
-        if self._has_long_epilogue:
-            asm.do(f"{SCRATCH} = alloca [{self.tile.pixels * self.block} x float], align 64")
+        if self.epilogue.is_long:
+            asm.do(f"%sums = alloca [{self.tile.pixels * self.block} x float], align 64")
         for position, register in enumerate(self.pointers.values()):
             asm.do(f"%a{position} = getelementptr ptr, ptr %pointers, i64 {position}")
             asm.do(f"{register.text} = load ptr, ptr %a{position}")
@@ -110,17 +105,17 @@ class ConvolutionWriter:
         what, tile = self.what, self.tile
         channel = asm.binary("mul", block, integer(self.block))
         size = self.height * self.width * self.channels
-        source = _after(asm, self.pointers[what.image.name], asm.binary("mul", image, integer(size)))
+        source = after(asm, self.pointers[what.image.name], asm.binary("mul", image, integer(size)))
         if what.is_depthwise:
-            source = _after(asm, source, channel)
-        weight = _after(
+            source = after(asm, source, channel)
+        weight = after(
             asm, self.pointers[what.weight.name], asm.binary("mul", block, integer(what.products * self.block))
         )
         base = asm.binary("mul", image, integer(self.pixels * self.outputs))
         base = asm.binary("add", base, channel)
         bias = None
         if what.bias is not None:
-            bias = self._vectors(asm, _after(asm, self.pointers[what.bias.name], channel))
+            bias = vectors(asm, after(asm, self.pointers[what.bias.name], channel), tile.vectors, tile.lanes)
         start = asm.binary("mul", chunk, integer(self.chunk))
         stop = asm.intrinsic("smin", asm.binary("add", start, integer(self.chunk)), integer(self.pixels))
         body = partial(self._tile, source, weight, base, bias)
@@ -163,10 +158,7 @@ class ConvolutionWriter:
             if bias is not None:  # at last: the sums before are smaller, and are rounded less
                 sums = [on.binary("fadd", a, b) for a, b in zip(sums, bias * tile.pixels)]
             place = on.binary("add", base, on.binary("mul", pixel, integer(self.outputs)))
-            if self._has_long_epilogue:
-                self._store_by_loop(on, place, sums)
-            else:
-                self._store(on, place, sums)
+            self._store(on, place, sums)
             on.do(f"br label %{joined.label}")
         self.text.append(joined)
         asm.block = joined
@@ -201,7 +193,7 @@ class ConvolutionWriter:
         what = self.what
         down, across = what.dilation
         start = asm.binary("add", asm.binary("mul", row, integer(self.width)), column)
-        corner = _after(asm, source, asm.binary("mul", start, integer(self.channels)))
+        corner = after(asm, source, asm.binary("mul", start, integer(self.channels)))
         is_row = what.is_depthwise or across == 1
         """Whether what lies under a row of the weight is one segment: steps within it are all the same."""
 
@@ -212,7 +204,7 @@ class ConvolutionWriter:
                 at_row, at_column = _divided(on, segment, self.columns)
                 place = on.binary("mul", at_row, integer(down * self.width * self.channels))
                 place = on.binary("add", place, on.binary("mul", at_column, integer(across * self.channels)))
-            return [_after(on, corner, place)], what.stride[1] * self.channels
+            return [after(on, corner, place)], what.stride[1] * self.channels
 
         segments = self.rows if is_row else self.rows * self.columns
         return self._sums(asm, addresses, segments, what.products // segments, weight)
@@ -232,7 +224,7 @@ class ConvolutionWriter:
                     "and", on.compare("ult", row, integer(self.height)), on.compare("ult", column, integer(self.width))
                 )
                 place = on.binary("add", on.binary("mul", row, integer(self.width)), column)
-                address = _after(on, source, on.binary("mul", place, integer(self.channels)))
+                address = after(on, source, on.binary("mul", place, integer(self.channels)))
                 found.append(on.select(inside, address, Value("@zeros", "ptr")))
             return found, 0
 
@@ -248,9 +240,9 @@ class ConvolutionWriter:
             where, part = _divided(on, number, parts)
             found, step = addresses(on, where)
             skipped = on.binary("mul", part, integer(size))
-            found = [_after(on, address, skipped) for address in found] if parts > 1 else found
+            found = [after(on, address, skipped) for address in found] if parts > 1 else found
             at = on.binary("mul", number, integer(size * self.block))
-            more = self._segment(on, found, step, size, _after(on, weight, at), zeros if is_long else sums)
+            more = self._segment(on, found, step, size, after(on, weight, at), zeros if is_long else sums)
             return [on.binary("fadd", a, b) for a, b in zip(sums, more)] if is_long else more
 
         sums = counted_loop(self.text, asm, integer(0), integer(segments * parts), 1, zeros, segment)
@@ -258,8 +250,8 @@ class ConvolutionWriter:
         if done == length:
             return sums
         found, step = addresses(asm, integer(0))
-        found = [_after(asm, address, integer(done)) for address in found]
-        more = self._segment(asm, found, step, length - done, _after(asm, weight, integer(done * self.block)), zeros)
+        found = [after(asm, address, integer(done)) for address in found]
+        more = self._segment(asm, found, step, length - done, after(asm, weight, integer(done * self.block)), zeros)
         return [asm.binary("fadd", a, b) for a, b in zip(sums, more)]
 
     def _segment(
@@ -272,8 +264,8 @@ class ConvolutionWriter:
         unroll = max(count for count in range(1, UNROLL + 1) if length % count == 0)
 
         def turn(on: Assembler, number: Value, carried: Sums) -> Sums:
-            found = [_after(on, address, number) for address in addresses]
-            weights = _after(on, weight, on.binary("mul", number, integer(self.block)))
+            found = [after(on, address, number) for address in addresses]
+            weights = after(on, weight, on.binary("mul", number, integer(self.block)))
             for each in range(unroll):
                 carried = self._products(on, found, step, each, weights, carried)
             return carried
@@ -284,13 +276,14 @@ class ConvolutionWriter:
         self, asm: Assembler, addresses: list[Value], step: int, number: int, weight: Value, sums: Sums
     ) -> Sums:
         """The sums with the products of one element of the weight, of each channel."""
-        weights = self._vectors(asm, _after(asm, weight, integer(number * self.block)))
+        tile = self.tile
+        weights = vectors(asm, after(asm, weight, integer(number * self.block)), tile.vectors, tile.lanes)
         across = self.what.dilation[1] * self.channels if self.what.is_depthwise else 1
         made: Sums = []
         for pixel in range(self.tile.pixels):
-            place = _after(asm, addresses[pixel if len(addresses) > 1 else 0], integer(number * across + pixel * step))
+            place = after(asm, addresses[pixel if len(addresses) > 1 else 0], integer(number * across + pixel * step))
             if self.what.is_depthwise:
-                elements = self._vectors(asm, place)
+                elements = vectors(asm, place, tile.vectors, tile.lanes)
             else:
                 element = asm.put(f"load float, {place}, align 4", "float")
                 elements = [asm.splat(element, self.tile.lanes)] * self.tile.vectors
@@ -298,82 +291,24 @@ class ConvolutionWriter:
             made += [asm.intrinsic("fma", a, b, c) for a, b, c in zip(elements, weights, before)]
         return made
 
-    def _vectors(self, asm: Assembler, address: Value) -> list[Value]:
-        """What lies at an address for each channel of a tile."""
-        lanes = self.tile.lanes
-        places = [_after(asm, address, integer(number * lanes)) for number in range(self.tile.vectors)]
-        return [asm.put(f"load <{lanes} x float>, {place}, align 4", "float", lanes) for place in places]
-
-    @property
-    def _has_long_epilogue(self) -> bool:
-        epilogue = self.kernel.epilogue
-        if epilogue is None:
-            return False
-        operations = [node for node in epilogue.value.walk() if node.args]
-        return len(operations) > SHORT_EPILOGUE or any(node.op in maths.SLEEF for node in operations)
-
     def _store(self, asm: Assembler, place: Value, sums: Sums) -> None:
-        vectors = self.tile.vectors
-        for number in range(self.tile.pixels):
-            where = asm.binary("add", place, integer(number * self.outputs))
-            self._store_pixel(asm, where, sums[number * vectors : (number + 1) * vectors])
-
-    def _store_by_loop(self, asm: Assembler, place: Value, sums: Sums) -> None:
-        """By way of memory that is the tile's own, so that one turn can do the next pixel."""
-        scratch = Value(SCRATCH, "ptr")
+        """Store what is made of a tile's sums; where that is long, by way of memory that is the tile's own, so that it
+        is written once for all pixels."""
+        vectors_each, lanes, where = self.tile.vectors, self.tile.lanes, Value("%sums", "ptr")
+        if not self.epilogue.is_long:
+            for number in range(self.tile.pixels):
+                own = sums[number * vectors_each : (number + 1) * vectors_each]
+                self.epilogue.store(asm, asm.binary("add", place, integer(number * self.outputs)), own)
+            return
         for number, value in enumerate(sums):
-            asm.do(f"store {value}, {_after(asm, scratch, integer(number * self.tile.lanes))}, align 4")
+            asm.do(f"store {value}, {after(asm, where, integer(number * lanes))}, align 4")
 
         def pixel(on: Assembler, number: Value, _: Sums) -> Sums:
-            where = on.binary("add", place, on.binary("mul", number, integer(self.outputs)))
-            own = self._vectors(on, _after(on, scratch, on.binary("mul", number, integer(self.block))))
-            self._store_pixel(on, where, own)
+            own = vectors(on, after(on, where, on.binary("mul", number, integer(self.block))), vectors_each, lanes)
+            self.epilogue.store(on, on.binary("add", place, on.binary("mul", number, integer(self.outputs))), own)
             return []
 
         counted_loop(self.text, asm, integer(0), integer(self.tile.pixels), 1, [], pixel)
-
-    def _store_pixel(self, asm: Assembler, where: Value, sums: Sums) -> None:
-        address = _after(asm, self.pointers[self.kernel.writes[0]], where)
-        for vector, value in enumerate(self._finished(asm, where, sums)):
-            asm.do(f"store {value}, {_after(asm, address, integer(vector * self.tile.lanes))}, align 4")
-
-    def _finished(self, asm: Assembler, place: Value, sums: Sums) -> list[Value]:
-        """What the epilogue makes of a pixel's sums."""
-        if self.kernel.epilogue is None:
-            return sums
-        loaded = {
-            name: self._vectors(asm, _after(asm, self.pointers[name], place))
-            for name in dict.fromkeys(load.attr[0] for load in self.kernel.epilogue.value.loads())
-            if name != self.what.result.name
-        }
-        loaded[self.what.result.name] = sums
-        return [
-            self._value(asm, self.kernel.epilogue.value, {name: values[vector] for name, values in loaded.items()})
-            for vector in range(self.tile.vectors)
-        ]
-
-    def _value(self, asm: Assembler, root: Expr, loaded: dict[str, Value]) -> Value:
-        known: dict[Expr, Value] = {}
-        for node in root.walk():
-            if node in known:
-                continue
-            if node.op == "load":
-                known[node] = loaded[node.attr[0]]
-            elif node.op == "const":
-                number = Value(number_text(node.attr, node.dtype), REGISTER[node.dtype])
-                known[node] = asm.splat(number, self.tile.lanes)
-            elif node.op == "cast":
-                known[node] = cast(asm, known[node.args[0]], node.args[0].dtype, node.dtype)
-            elif node.op == "where":
-                known[node] = asm.select(*(known[operand] for operand in node.args))
-            else:
-                operands = tuple(known[operand] for operand in node.args)
-                known[node] = operation(asm, node.op, node.args[0].dtype, operands)
-        return known[root]
-
-
-def _after(asm: Assembler, address: Value, elements: Value) -> Value:
-    return address if elements.text == "0" else asm.put(f"getelementptr float, {address}, {elements}", "ptr")
 
 
 def _divided(asm: Assembler, number: Value, divisor: int) -> tuple[Value, Value]:

@@ -10,21 +10,25 @@ from framejit.backends.fuse.llvm.convolution import ConvolutionWriter
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.object_code import compile_text
 from framejit.backends.fuse.llvm.plan import plan_loops
+from framejit.backends.fuse.llvm.small_product import SmallProductWriter
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
-from framejit.backends.fuse.loop_ir.nodes import ConvolutionKernel, Kernel
+from framejit.backends.fuse.loop_ir.nodes import Kernel, SmallProduct, TileKernel
 from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.late_dataclass import dataclass
 
 
-def kernel_text(kernel: Kernel) -> tuple[str, tuple[SymbolicSize, ...], int, int]:
+def kernel_text(kernel: Kernel) -> tuple[str, tuple[int | SymbolicSize, ...], int, int]:
     """LLVM's text of a kernel, the sizes that it is to be given, the size of its parallel loop and the fewest turns of
     it that are worth a thread.
 
     Raises NotImplementedError for what the generator cannot do.
     """
-    if isinstance(kernel, ConvolutionKernel):
+    if isinstance(kernel, TileKernel) and isinstance(kernel.tile, SmallProduct):
+        product = SmallProductWriter(kernel)
+        return product.write(FUNCTION), kernel.tile.numbers, product.total, product.grain
+    if isinstance(kernel, TileKernel):
         writer = ConvolutionWriter(kernel)
         return writer.write(FUNCTION), (), writer.total, writer.grain
     plan = plan_loops(kernel)
@@ -40,7 +44,7 @@ class Written:
     total: int
     grain: int
     code: CompiledCode
-    sizes: tuple[SymbolicSize, ...]
+    sizes: tuple[int | SymbolicSize, ...]
 
 
 class Writing:
@@ -104,8 +108,8 @@ def compile_cpu_kernel(
 
 def _remarks(kernel: Kernel) -> str:
     """Comments that give the user's source lines and what is computed, each expression once."""
-    if isinstance(kernel, ConvolutionKernel):
-        what = str(kernel.convolution)
+    if isinstance(kernel, TileKernel):
+        what = str(kernel.tile)
     else:
         what = f"for {_loops(kernel.parallel) or 'one element'}"
         what += f", reducing {_loops(kernel.reduction)}" if kernel.reduction else ""

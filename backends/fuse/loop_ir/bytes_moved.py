@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, ConvolutionKernel, Kernel, SplitAttention
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, SplitAttention, TileKernel
 from framejit.backends.fuse.sizes.symbolic_size import hint
 
 
@@ -13,8 +13,8 @@ def bytes_moved(kernel: Kernel) -> int | None:
     these are."""
     if isinstance(kernel, AttentionKernel):
         return _of_attention(kernel.attention)
-    if isinstance(kernel, ConvolutionKernel):
-        return sum(buffer.dtype.itemsize * buffer.extent for buffer in kernel.buffers.values())
+    if isinstance(kernel, TileKernel):
+        return sum(buffer.dtype.itemsize * hint(buffer.extent) for buffer in kernel.buffers.values())
     total = 0
     written = {store.buffer: [s.index for s in kernel.stores if s.buffer == store.buffer] for store in kernel.stores}
     for accesses in (kernel.reads, written):

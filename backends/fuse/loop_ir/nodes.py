@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -266,7 +266,54 @@ class Convolution:
         return f"{kind} of {given}{f' with {self.bias.name}' if self.bias is not None else ''}: {self.result.name}"
 
 
-Node = ComputeNode | ExternNode | SplitAttention | Convolution
+@dataclass(eq=False)
+class SmallProduct:
+    """A product of two matrices in float32, and a bias of so many columns: one whose call would take a library longer
+    than the product. A code generator writes it once for all sizes, which kernels are given."""
+
+    left: Layout
+    """(rows, inner)."""
+    right: Layout
+    """(inner, columns)."""
+    bias: Buffer | None
+    """Of as many columns as the result."""
+    result: Buffer
+    """Of so many rows; of `columns` or, if these are fewer, `NARROW` columns. One row follows on the other."""
+    device: torch.device
+    origins: tuple[str, ...] = ()
+    kind: ClassVar[str] = "linear"
+    """What users call it."""
+    NARROW: ClassVar[int] = 8
+
+    @property
+    def reads(self) -> dict[str, list[Index]]:
+        """The buffers that it reads."""
+        bias = () if self.bias is None else (self.bias.name,)
+        return {name: [] for name in (self.left.buffer.name, self.right.buffer.name, *bias)}
+
+    @property
+    def writes(self) -> list[str]:
+        return [self.result.name]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """What a kernel is given: rows, inner, columns, those of the result, and of left and right where the first
+        element lies and how far it is from one row and one column to the next."""
+        (rows, inner), columns = self.left.sizes, self.right.sizes[1]
+        places = [(each.offset, *each.strides) for each in (self.left, self.right)]
+        return rows, inner, columns, self.result.sizes[-1], *places[0], *places[1]
+
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """All that it is but for names."""
+        return self.kind, *self.numbers, self.bias is not None
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{each.buffer.name}{list(each.sizes)}" for each in (self.left, self.right))
+        return f"product of {given}{f' with {self.bias.name}' if self.bias is not None else ''}: {self.result.name}"
+
+
+Node = ComputeNode | ExternNode | SplitAttention | Convolution | SmallProduct
 
 
 @dataclass(eq=False)
@@ -331,22 +378,22 @@ class AttentionKernel(Kernel):
 
 
 @dataclass(eq=False)
-class ConvolutionKernel(Kernel):
-    """A `Convolution` as it is compiled. It has no loops that others know of."""
+class TileKernel(Kernel):
+    """A `Convolution` or `SmallProduct` as it is compiled. It has no loops that others know of."""
 
-    convolution: Convolution = field(kw_only=True)
+    tile: Convolution | SmallProduct = field(kw_only=True)
     epilogue: Store | None = None
-    """What is stored in place of the convolution's result, which loads of that name stand for: element by element, all
-    at the same place."""
+    """What is stored in place of its result, which loads of that name stand for: element by element, all at the same
+    place."""
 
     @property
     def reads(self) -> dict[str, list[Index]]:
         loads = self.epilogue.value.loads() if self.epilogue is not None else ()
-        return {**self.convolution.reads, **{load.attr[0]: [] for load in loads if load.attr[0] in self.buffers}}
+        return {**self.tile.reads, **{load.attr[0]: [] for load in loads if load.attr[0] in self.buffers}}
 
     @property
     def writes(self) -> list[str]:
-        return [self.epilogue.buffer] if self.epilogue is not None else self.convolution.writes
+        return [self.epilogue.buffer] if self.epilogue is not None else self.tile.writes
 
     @property
     def said(self) -> list[Store]:
@@ -383,9 +430,9 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
             name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
             lines.append(f"{name}{node.attention if isinstance(node, Kernel) else node}")
             continue
-        if isinstance(node, Convolution | ConvolutionKernel):
+        if isinstance(node, Convolution | SmallProduct | TileKernel):
             name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
-            lines.append(f"{name}{node.convolution if isinstance(node, Kernel) else node}")
+            lines.append(f"{name}{node.tile if isinstance(node, Kernel) else node}")
             lines += _store_lines(node.said) if isinstance(node, Kernel) else []
             continue
         if isinstance(node, Kernel) and node.members:

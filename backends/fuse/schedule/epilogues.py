@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ConvolutionKernel, ExternNode, Kernel, Store
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, Store, TileKernel
 
 Steps = Sequence[Kernel | ExternNode]
 
@@ -22,9 +22,9 @@ MOST_LOADS: Final = 3
 
 def epilogues(steps: Steps, buffers: Mapping[str, Buffer], returned: Collection[str]) -> list[Kernel | ExternNode]:
     """The steps, where a convolution takes the place of the kernel behind it that alone reads its result."""
-    hosts: dict[int, ConvolutionKernel] = {}
+    hosts: dict[int, TileKernel] = {}
     for position, step in reversed([*enumerate(steps)]):  # of two whose sum is a kernel's, the later one does that
-        if isinstance(step, ConvolutionKernel):
+        if isinstance(step, TileKernel):
             behind = _behind(steps, position, step, buffers, returned)
             if behind is not None:
                 hosts.setdefault(behind, step)
@@ -36,7 +36,7 @@ def epilogues(steps: Steps, buffers: Mapping[str, Buffer], returned: Collection[
 
 
 def _behind(
-    steps: Steps, position: int, kernel: ConvolutionKernel, buffers: Mapping[str, Buffer], returned: Collection[str]
+    steps: Steps, position: int, kernel: TileKernel, buffers: Mapping[str, Buffer], returned: Collection[str]
 ) -> int | None:
     """Where the kernel stands that only makes something of the convolution's result, if it may be done along."""
     (result,) = kernel.writes
@@ -87,13 +87,13 @@ def _is_simple(store: Store, place: Index) -> bool:
     )
 
 
-def _joined(host: ConvolutionKernel, kernel: Kernel | ExternNode, buffers: Mapping[str, Buffer]) -> Kernel:
+def _joined(host: TileKernel, kernel: Kernel | ExternNode, buffers: Mapping[str, Buffer]) -> Kernel:
     assert isinstance(kernel, Kernel)
     (store,) = kernel.stores
     names = dict.fromkeys((*host.reads, *kernel.reads, store.buffer))
-    names.pop(host.convolution.result.name)
+    names.pop(host.tile.result.name)
     return replace(
-        host, epilogue=store, name=f"{host.convolution.kind}_{kernel.name}",
+        host, epilogue=store, name=f"{host.tile.kind}_{kernel.name}",
         origins=tuple(dict.fromkeys((*host.origins, *kernel.origins))),
         buffers={name: buffers[name] for name in names},
     )

@@ -10,13 +10,14 @@ from framejit.backends.fuse.loop_ir.nodes import (
     Buffer,
     ComputeNode,
     Convolution,
-    ConvolutionKernel,
     ExternNode,
     Kernel,
     Layout,
     LoweredGraph,
     Node,
+    SmallProduct,
     SplitAttention,
+    TileKernel,
 )
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.epilogues import epilogues
@@ -51,10 +52,10 @@ def _step(node: Node, number: int, buffers: dict[str, Buffer], written: Collecti
             buffers={name: buffers[name] for name in (*node.reads, *node.writes)},
             steady=_steady(node, buffers, written), attention=node,
         )
-    if isinstance(node, Convolution):
-        return ConvolutionKernel(
+    if isinstance(node, Convolution | SmallProduct):
+        return TileKernel(
             (), (), [], node.device, node.origins, name=f"{node.kind}_{number}",
-            buffers={name: buffers[name] for name in (*node.reads, *node.writes)}, convolution=node,
+            buffers={name: buffers[name] for name in (*node.reads, *node.writes)}, tile=node,
         )
     return _kernel(node, number, buffers, written)
 

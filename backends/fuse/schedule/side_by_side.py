@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Buffer, ConvolutionKernel, ExternNode, Kernel
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Buffer, ExternNode, Kernel, TileKernel
 from framejit.backends.fuse.loop_ir.products import is_product
 from framejit.backends.fuse.schedule.dependencies import constraints
 from framejit.backends.fuse.targets.lookup import target_of
@@ -41,7 +41,7 @@ def side_by_side(steps: Sequence[Kernel | ExternNode], buffers: Mapping[str, Buf
 
 
 def _may_share(step: Kernel | ExternNode) -> bool:
-    if not isinstance(step, Kernel) or isinstance(step, AttentionKernel | ConvolutionKernel):
+    if not isinstance(step, Kernel) or isinstance(step, AttentionKernel | TileKernel):
         return False
     if not target_of(step.device).shares_launches:
         return False
