@@ -55,6 +55,10 @@ OURS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
     "three columns": (torch.mm, [(12, 32), (32, 3)]),
     "odd sizes": (torch.mm, [(13, 31), (31, 29)]),
     "one product each": (torch.mm, [(13, 1), (1, 29)]),
+    "one row": (torch.mm, [(1, 32), (32, 24)]),
+    "one row of five columns": (F.linear, [(1, 32), (5, 32), (5,)]),
+    "a vector": (torch.matmul, [(32,), (32, 24)]),
+    "a vector to three columns": (F.linear, [(64,), (3, 64), (3,)]),
     "two rows": (torch.mm, [(2, 64), (64, 64)]),
     "many rows": (torch.mm, [(1000, 8), (8, 8)]),
     "long sums": (torch.mm, [(4, 1021), (1021, 16)]),
@@ -90,8 +94,7 @@ def test_products(name):
 
 
 OTHERS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
-    "one row": (torch.matmul, [(1, 32), (32, 24)]),
-    "a vector": (torch.matmul, [(32,), (32, 24)]),
+    "one row and a large matrix": (torch.matmul, [(1, 128), (128, 96)]),
     "vectors": (torch.matmul, [(12, 32), (32,)]),
     "large": (torch.mm, [(64, 128), (128, 128)]),
     "a large matrix": (torch.mm, [(2, 256), (256, 128)]),

@@ -41,7 +41,7 @@ def _direct_linear(b: Builder, out: Value, x: Tensor, weight: Tensor, bias: Tens
 def is_small(out: Value, left: Tensor, right: Tensor, bias: Tensor | None) -> bool:
     """Whether `left @ right`, plus a bias of so many columns, is small, and kernels of ours are quick.
 
-    left: (..., inner), of more than one row. right: (inner, columns). All in float32.
+    left: (..., inner). right: (inner, columns). All in float32.
     """
     operands = [each for each in (left, right, bias) if each is not None]
     if any(each.dtype != torch.float32 for each in operands) or len(right.sizes) != 2 or not left.sizes:
@@ -57,8 +57,10 @@ def is_small(out: Value, left: Tensor, right: Tensor, bias: Tensor | None) -> bo
     if not all(map(surely_equal, as_sizes(out.stride()), contiguous_strides(sizes))):
         return False
     elements = hint(math.prod(sizes))
-    if not columns < elements <= FEW_PRODUCTS // max(inner, 1) or not 0 < inner * columns <= FEW_ELEMENTS:
-        return False  # one row takes as long as the matrix is read, and twice so where it is laid out before
+    # one row takes as long as the matrix is read, and twice so where it is laid out before
+    most = FEW_ELEMENTS if elements > columns else FEW_ELEMENTS // 2
+    if not 0 < elements <= FEW_PRODUCTS // max(inner, 1) or not 0 < inner * columns <= most:
+        return False
     if inner > SHORT and not is_laid_out:
         return False
     return target_of(left.device).channel_block(SmallProduct.NARROW) > 0
