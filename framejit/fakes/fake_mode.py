@@ -93,6 +93,8 @@ STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fuse
 """Steps of optimisers. Torch has no rule for most of their overloads."""
 ANY_DTYPES: Final = frozenset(("where",))
 """Operations that do not convert their first argument."""
+WEIGHTS_IF_WANTED: Final = torch.ops.aten._native_multi_head_attention.default
+"""Its second result is None to eager where nobody wants it, and an empty tensor to torch's rule."""
 
 
 class _NoStack:
@@ -155,9 +157,11 @@ class Fakes(FakeTensorMode):
                 return made
         _log.disabled = True  # what an operation refuses is for the program to hear of, and for nobody else
         try:
-            result = super().dispatch(func, types, args, kwargs)
+            result: Any = super().dispatch(func, types, args, kwargs)
         finally:
             _log.disabled = False
+        if func is WEIGHTS_IF_WANTED and not (args[10] if len(args) > 10 else kwargs.get("need_weights", True)):
+            return result[0], None
         rule = _rule(func)
         if rule is None:
             return result

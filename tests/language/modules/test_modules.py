@@ -187,6 +187,19 @@ def test_attention_embedding_and_rnn_modules():
     check(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(1, 3, 8))
 
 
+def test_attention_that_nobody_wants_the_weights_of_gives_none():
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+
+    def fn(x, wanted):
+        with torch.no_grad():  # so that it is one operation
+            result, weights = attention(x, x, x, need_weights=wanted)
+        return result + (0 if weights is None else weights.sum()), weights
+
+    for wanted in (False, True):
+        check(fn, torch.randn(2, 3, 8), wanted)
+        check(fn, torch.randn(2, 3, 8), wanted, dynamic=True)
+
+
 def test_lstm_equals_eager():
     check(nn.LSTM(4, 3), torch.randn(5, 2, 4), graphs=range(1, 4), breaks=range(0, 3))
 
