@@ -3,7 +3,8 @@
 Fakes know shapes and dtypes by rules of their own, and accept what some of ATen's kernels reject: dtypes that they are
 not written for, numbers that a dtype can't hold, results that do not fit what they are to be written into. So the real
 operation is tried, once in a process for each combination of dtypes, ranks and other arguments, on tensors of a few
-ones. One that raises stays with ATen, and raises when the program gets there.
+ones. One that raises stays with ATen, and raises when the program gets there. Generators of random numbers are
+afterwards where they were.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from framejit import _native
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NotFusable
+from framejit.backends.fuse.random_numbers.generators import drawing_in_vain, generator_of
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.fakes.dropped_warnings import without_warnings
@@ -101,7 +103,7 @@ class _Trial:
         # both: from torch 2.15 on operators give their warnings themselves, before that nobody does
         with (
             _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(),
-            torch.no_grad(), without_warnings(),
+            torch.no_grad(), without_warnings(), drawing_in_vain(_generators(self.node)),
         ):
             try:
                 args = tuple(self._real(value, made, position) for position, value in enumerate(self.node.args))
@@ -152,6 +154,14 @@ class _Trial:
                 return list(self._sizes(value))
             return type(value)(self._real(item, made) for item in value)
         return self._number(value) if isinstance(value, torch.SymInt) else value
+
+
+def _generators(node: Node) -> list[torch.Generator]:
+    """What a node may draw random numbers from."""
+    if not node.ordered:
+        return []
+    given = [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, torch.Generator)]
+    return [*map(generator_of, {tensor.device for tensor in (*node.values(), *node.returned())}), *given]
 
 
 def _hint(size: Any) -> int:

@@ -17,6 +17,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
+from framejit.backends.fuse.random_numbers.generators import drawing_in_vain, generator_of
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
 from framejit.late_dataclass import dataclass
 
@@ -67,7 +68,7 @@ class SecondRun:
     """How many draws of the graph kernels make."""
 
     def __post_init__(self) -> None:
-        self._generators = [_generator_of(device) for device in self.devices]
+        self._generators = [generator_of(device) for device in self.devices]
         self._copied = sorted(self.written & self.looked_at)
 
     def random_state(self) -> RandomState | None:
@@ -169,18 +170,10 @@ def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
         return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def _generator_of(device: torch.device) -> torch.Generator:
-    return torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator
-
-
 @contextmanager
 def _drawing_from(random: RandomState) -> Iterator[None]:
     """Draws the numbers once more that were drawn from here on; afterwards the generators are where they are now."""
-    now = [generator.get_state() for generator, _ in random]
-    for generator, state in random:
-        generator.set_state(state)
-    try:
-        yield
-    finally:
-        for (generator, _), state in zip(random, now):
+    with drawing_in_vain([generator for generator, _ in random]):
+        for generator, state in random:
             generator.set_state(state)
+        yield
