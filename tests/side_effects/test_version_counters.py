@@ -165,3 +165,17 @@ def test_writes_into_what_is_made_beside_gradients(make, view):
             expected, got = (each(torch.rand(size, requires_grad=True)) for each in (function, compiled))
             numbers = [[each for each in found if isinstance(each, int)] for found in (expected, got)]
             assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("place", [lambda x: x, lambda x: x.view(-1, 2)[1:]])
+def test_laying_out_a_tensor_as_it_lies_counts_as_a_write(place, backend):
+    def fn(x):
+        part = place(x)
+        part.as_strided_(part.shape, part.stride(), storage_offset=part.storage_offset())
+        return x * 2
+
+    compiled, x, y = framejit.optimize(fn, backend=backend), torch.ones(4, 2), torch.ones(4, 2)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), fn(y))
+        assert x._version == y._version

@@ -406,7 +406,7 @@ class Recorder(TorchDispatchMode):
         name = func.name()
         if name == "aten::detach_" and any(args[0] is value.fake for value in self.graph.inputs):
             raise NotFusable("it detaches an input")
-        if name in QUESTIONS or (name == "aten::as_strided_" and _is_same_layout(args[0], *args[1:4])):
+        if name in QUESTIONS or (name == "aten::as_strided_" and self._changes_nothing(*args, **kwargs)):
             return func(*args, **kwargs)
         if _has_kernel(name, "CompositeImplicitAutograd") and not _has_out(func):
             # what autocast knows has been converted when it arrives; of what it doesn't know, it converts the parts
@@ -418,6 +418,15 @@ class Recorder(TorchDispatchMode):
         if name == "aten::detach" and (value := self._just_made()) is not None and value.fake is args[0]:
             return self._renewed(value)
         return self.carry_out(func, args, kwargs)
+
+    def _changes_nothing(
+        self, tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    ) -> bool:
+        """Whether `as_strided_` leaves a tensor as it is, and no input counts it as a write."""
+        memory = storage_of(tensor)
+        return _is_same_layout(tensor, size, stride, storage_offset) and all(
+            storage_of(value.fake) != memory for value in self.graph.inputs
+        )
 
     def _just_made(self) -> Value | None:
         """What the program's operation has just made of no other tensor, if that is all it has done."""
