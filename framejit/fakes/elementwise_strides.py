@@ -84,6 +84,12 @@ def _ordered(sizes: Sequence[Any], operands: Sequence[Layout]) -> tuple[Any, ...
     return contiguous(sizes) if order == [*reversed(range(len(sizes)))] else _packed(sizes, order, least=0)
 
 
+def depends_on_order(sizes: Sequence[Any], operands: Sequence[Layout]) -> bool:
+    """Whether the strides of a result would be others if another operand came first."""
+    made = elementwise_strides(sizes, operands)
+    return any(elementwise_strides(sizes, [*operands[at:], *operands[:at]]) != made for at in range(1, len(operands)))
+
+
 def _order(sizes: Sequence[Any], steps: Sequence[Sequence[Any]]) -> list[int]:
     """The dimensions, innermost first, as operands with these strides put them."""
     rank = len(sizes)

@@ -285,3 +285,64 @@ def test_reductions_in_symbolic_sizes_lie_as_eagers(reduction: Any, transposed: 
     for sizes in ((3, 5), (0, 5), (4, 6), (1, 5), (5, 1), (0, 1), (0, 6)):
         x = torch.randn(sizes[::-1]).t() if transposed else torch.randn(sizes)
         assert layouts(compiled, x) == layouts(reduction, x), sizes
+
+
+aten = torch.ops.aten
+ONE = torch.ones(())
+OF_TWO = {
+    "threshold_backward": lambda a, b: aten.threshold_backward(a, b, 0),
+    "elu_backward": lambda a, b: aten.elu_backward(a, 1, 1, 1, False, b),
+    "hardtanh_backward": lambda a, b: aten.hardtanh_backward(a, b, -1, 1),
+    "hardswish_backward": aten.hardswish_backward,
+    "hardsigmoid_backward": aten.hardsigmoid_backward,
+    "softplus_backward": lambda a, b: aten.softplus_backward(a, b, 1, 20),
+    "leaky_relu_backward": lambda a, b: aten.leaky_relu_backward(a, b, 0.1, False),
+    "hardshrink_backward": lambda a, b: aten.hardshrink_backward(a, b, 0.5),
+    "softshrink_backward": lambda a, b: aten.softshrink_backward(a, b, 0.5),
+    "tanh_backward": aten.tanh_backward,
+    "sigmoid_backward": aten.sigmoid_backward,
+    "gelu_backward": aten.gelu_backward,
+    "silu_backward": aten.silu_backward,
+    "mse_loss_backward": lambda a, b: aten.mse_loss_backward(ONE, a, b, 1),
+    "huber_loss_backward": lambda a, b: aten.huber_loss_backward(ONE, a, b, 1, 1.0),
+    "rrelu_with_noise_backward": lambda a, b: aten.rrelu_with_noise_backward(a, b, b, 0.1, 0.3, True, False),
+    "smooth_l1_loss_backward": lambda a, b: aten.smooth_l1_loss_backward(ONE, a, b, 1, 1.0),
+    "addcmul": lambda a, b: torch.addcmul(a, b, b),
+    "addcdiv": lambda a, b: torch.addcdiv(a, b, b),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.5),
+    "lerp by a tensor": torch.lerp,
+    "where": lambda a, b: torch.where(a > 0, a, b),
+    "clamp": lambda a, b: torch.clamp(a, b, b),
+    "rsub": torch.rsub,
+    "pow": lambda a, b: a.abs().pow(b),
+    "xlogy": torch.xlogy,
+    "copysign": torch.copysign,
+    "a comparison": torch.lt,
+}
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_which_operand_decides_how_a_result_lies(name):
+    f = OF_TWO[name]
+    if name == "lerp by a tensor":
+        f = lambda a, b: torch.lerp(b, b, a)  # noqa: E731
+    plain, turned = torch.randn(6, 4, 5), torch.randn(5, 6, 4).permute(1, 2, 0)
+    other = torch.randn(4, 6, 5).transpose(0, 1)
+    for a, b in [(plain, turned), (turned, plain), (turned, other), (other, turned), (plain[:, :1], turned)]:
+        expected = f(a, b)
+        told = framejit.optimize(lambda a, b: (f(a, b).stride(), f(a, b)), fullgraph=True)
+        for _ in range(2):
+            strides, result = told(a, b)
+            assert strides == result.stride() == expected.stride()
+
+
+def test_gradients_of_what_lies_in_two_orders():
+    def f(x, weight):
+        return x.clone().relu_().softmax(-1) @ weight
+
+    fast = framejit.optimize(f, fullgraph=True)
+    for _ in range(2):
+        x, weight = torch.randn(9, 64).t().requires_grad_(), torch.randn(9, 16).requires_grad_()
+        got, expected = (torch.autograd.grad(each(x, weight).sum(), [x, weight]) for each in (fast, f))
+        assert [each.stride() for each in got] == [each.stride() for each in expected]
+        torch.testing.assert_close(got, expected)
