@@ -36,6 +36,8 @@ REAL_SIZES: Final = frozenset(
     slice_backward select_backward""".split()
 )
 """Operations with arguments that fit the real sizes only."""
+AS_FORWARD: Final = frozenset(("slice_backward", "select_backward"))
+"""Operations whose numbers are those of an operation that did not raise, and fit its sizes only."""
 SIZES_AT: Final = {"full": 0, "new_full": 1}
 """Where the sizes of a result stand among the arguments."""
 SHAPES: Final = {
@@ -66,7 +68,7 @@ def accepts(node: Node) -> bool:
         return True
     trial = _Trial(node, None)
     verdict = trial.verdict()
-    if trial.has_symbolic_number and _Trial(node, GREAT).verdict() != verdict:
+    if trial.has_symbolic_number and node.name not in AS_FORWARD and _Trial(node, GREAT).verdict() != verdict:
         raise NotFusable(f"whether {node.operation.name()} raises depends on a number that is left open")
     return verdict
 
