@@ -13,6 +13,9 @@ FIRST_VERSION: Final = "framejit_version"
 """In the `meta` of a node that gives a tensor: the version that its fake had by then."""
 COUNTED_WRITES: Final = "framejit_writes"
 """In the `meta` of a placeholder: how many writes into it autograd counts."""
+LAST_VERSION: Final = "framejit_last_version"
+"""In the `meta` of a node of a part of a graph: the version that its result has by the part's end; absent where that is
+the fake's."""
 VERSIONS: Final = "framejit_versions"
 """In the `meta` of a node that a graph may be divided at: the versions that fakes had by then, by the nodes that give
 them; of those that are not among them the version is the first."""

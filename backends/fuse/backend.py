@@ -31,10 +31,13 @@ from framejit.backends.fuse.layers.expansion import Uneven
 from framejit.backends.fuse.layers.shortened import Shortened, shortened
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
+from framejit.backends.fuse.parts_between_data import PartsBetweenData, why_undivided
 from framejit.backends.fuse.plan.heap import keep_heap
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import note_folding, plainly, samples_of, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
+from framejit.backends.fuse.sizes.open_inputs import open_inputs
+from framejit.backends.fuse.sizes.part_by_size import PartBySize
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.targets.target import KernelLaunch
@@ -78,7 +81,12 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
             return in_inference_mode(fuse_graph(inner, example_inputs))
     of_data = with_data_sizes(gm.graph.nodes)
     if of_data is not None:
-        return _left_to_aten(gm, f"data decides the sizes of {of_data.name}")
+        whole = why_undivided(gm)
+        parts = None if whole else PartsBetweenData(gm, _compile_part)
+        if parts is None or not parts.parts:
+            whole = whole or "what stands before and behind that is too little for kernels"
+            return _left_to_aten(gm, f"data decides the sizes of {of_data.name}, and {whole}")
+        return parts
     if is_in_parts(gm):
         whole = why_whole(gm)
         return _left_to_aten(gm, whole) if whole else GraphInParts(gm, fuse_graph)
@@ -104,6 +112,19 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     if config.artifacts and not graph.artifacts:
         _write_down(gm, example_inputs, graph)
     return graph.run or gm.forward
+
+
+def _compile_part(
+    gm: torch.fx.GraphModule, inputs: list[torch.Tensor], give_up: Callable[[], None]
+) -> Callable[..., Any]:
+    """Compile a part of a graph in which data decides sizes, which its inputs have."""
+    try:
+        open_inputs(gm)
+    except NotFusable as e:
+        return _left_to_aten(gm, str(e))
+    if not has_symbolic_sizes(gm):
+        return fuse_graph(gm, inputs)
+    return PartBySize(gm, inputs, _compile_symbolic, _compile_static, give_up).switch()
 
 
 def _left_to_aten(gm: torch.fx.GraphModule, reason: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import fx
@@ -21,7 +21,15 @@ from framejit.backends.autocast_nesting import nesting
 from framejit.backends.data_loop import DataLoop
 from framejit.backends.fuse.account.compiled_graph import PART, CompiledGraph, recall_all
 from framejit.backends.fuse.thread_state import restored_thread_state, thread_state
-from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, VERSIONS, asked_of, identify, identity
+from framejit.backends.graph_identity import (
+    COUNTED_WRITES,
+    FIRST_VERSION,
+    LAST_VERSION,
+    VERSIONS,
+    asked_of,
+    identify,
+    identity,
+)
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
@@ -33,9 +41,16 @@ Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, list[torch.Tensor]], Run]
 
 
+class Group(NamedTuple):
+    """Nodes that follow each other: a part, or one that stands between parts."""
+
+    nodes: list[fx.Node]
+    is_part: bool
+
+
 def is_in_parts(gm: fx.GraphModule) -> bool:
     """Whether a graph has a loop on data in it, or asks for gradients."""
-    return any(_divides(node) for node in gm.graph.nodes)
+    return any(map(divides, gm.graph.nodes))
 
 
 def why_whole(gm: fx.GraphModule) -> str:
@@ -51,7 +66,7 @@ def why_whole(gm: fx.GraphModule) -> str:
         if node.meta.get("written"):
             return "it writes into tensors around a loop on data"
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides or _is_size(node):
+        if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides or is_size(node):
             return "it has a loop on data, and sizes that are left open"
     return ""
 
@@ -90,9 +105,7 @@ class GraphInParts:
         self.namespace: dict[str, Any] = {"grad": torch.autograd.grad}
         """What the function calls by name: parts, and what stands between them."""
         self._numbers = {node: f"v{i}" for i, node in enumerate(gm.graph.nodes)}
-        inputs = [node for node in gm.graph.nodes if node.op == "placeholder"]
-        self.text = "\n".join([f"def run({self._list(inputs)}):", *(f"    {line}" for line in self._lines())])
-        self.run = function_of(self.text, self.namespace)
+        self._write()
 
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         made: tuple[Any, ...] = self.run(*inputs)
@@ -114,44 +127,69 @@ class GraphInParts:
         self.parts.append(LazyGraph(module, self._compile, settle))
         return self.parts[-1]
 
+    def _write(self) -> None:
+        """Write the function."""
+        inputs = [node for node in self._gm.graph.nodes if node.op == "placeholder"]
+        self.text = "\n".join([f"def run({self._list(inputs)}):", *(f"    {line}" for line in self._lines())])
+        self.run = function_of(self.text, self.namespace)
+
     def _lines(self) -> Iterator[str]:
         """The function's statements. A value goes after its last use."""
-        groups = _groups(self._gm.graph)
-        last = {group[0]: group[0] for group in groups if not _is_part(group)}
+        groups = self._groups()
+        last = {group.nodes[0]: group.nodes[0] for group in groups if not group.is_part}
         for group in groups:
-            last |= {used: group[0] for used in _taken(group)[0]}
+            last |= {used: group.nodes[0] for used in self._tensors_for(group.nodes)}
         ended: dict[fx.Node, list[fx.Node]] = {}
         for used, at in last.items():
             ended.setdefault(at, []).append(used)
         before: fx.Node | None = None
         for number, group in enumerate(groups):
-            [node, *_] = group
+            [node, *_] = group.nodes
             if node.op == "output":
                 results: Any = node.args[0]
                 yield f"return ({self._list(results)})"
                 return
-            if _is_part(group):
-                yield self._part(group, before, groups[number + 1][0])
+            if group.is_part:
+                following = (later for group in groups[number + 1 :] for later in group.nodes)
+                behind = next(later for later in following if VERSIONS in later.meta or later.op == "output")
+                yield self._part(group.nodes, node if VERSIONS in node.meta else before, behind)
             else:
                 yield self._single(node)
                 before = node if VERSIONS in node.meta else before
             if node in ended:
                 yield f"del {self._list(ended[node])}"
 
-    def _part(self, nodes: list[fx.Node], before: fx.Node | None, behind: fx.Node) -> str:
-        """A part, between two nodes that stand outside of parts."""
+    def _groups(self) -> list[Group]:
+        return groups_of(self._gm.graph.nodes, divides)
+
+    def _tensors_for(self, nodes: list[fx.Node]) -> list[fx.Node]:
+        """The tensors that a group takes from before it."""
+        return _taken(nodes)[0]
+
+    def _module(self, nodes: list[fx.Node]) -> tuple[fx.GraphModule, list[fx.Node], str, list[fx.Node]]:
+        """A part's graph; the tensors that are its first inputs, what others it is given, as text, and its results."""
         inside = {*nodes}
         takes, sizes = _taken(nodes)
-        gives = [node for node in nodes if not _is_size(node) and any(user not in inside for user in node.users)]
+        gives = [node for node in nodes if not is_size(node) and any(user not in inside for user in node.users)]
+        return subgraph(takes, [*sizes, *nodes], gives), takes, "", gives
+
+    def _part(self, nodes: list[fx.Node], before: fx.Node | None, behind: fx.Node) -> str:
+        """A part. The versions that tensors have before and behind it are noted at two nodes."""
+        module, takes, others, gives = self._module(nodes)
         name = f"{PART_NAME}{len(self.parts)}"
-        module = subgraph(takes, [*sizes, *nodes], gives)
         for node, placeholder in zip(takes, module.graph.nodes):
             fake = node.meta.get("val")
             if isinstance(fake, torch.Tensor) and not fake.is_inference():
                 first, last = (_version(node, at, fake) for at in (before, behind))
                 placeholder.meta |= {FIRST_VERSION: first, COUNTED_WRITES: last - first}
+        [output] = [node for node in module.graph.nodes if node.op == "output"]
+        for node, result in zip(gives, output.args[0]):
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.Tensor) and not fake.is_inference():
+                result.meta[LAST_VERSION] = _version(node, behind, fake)
         self.namespace[name] = self._lazy(module, partial(self.namespace.__setitem__, name))
-        return f"({self._list(gives)}) = {name}({self._list(takes)})" if gives else f"{name}({self._list(takes)})"
+        call = f"{name}({self._list(takes)}{others})"
+        return f"({self._list(gives)}) = {call}" if gives else call
 
     def _single(self, node: fx.Node) -> str:
         target: Any = node.target
@@ -199,7 +237,8 @@ def function_of(text: str, namespace: dict[str, Any]) -> Run:
     return run
 
 
-def _is_size(node: fx.Node) -> bool:
+def is_size(node: fx.Node) -> bool:
+    """Whether a node gives a size that is not known before the graph runs."""
     return isinstance(node.meta.get("val"), torch.SymInt)
 
 
@@ -211,7 +250,7 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
         for given in node.all_input_nodes:
             if given in inside or given in sizes:
                 continue
-            if _is_size(given):
+            if is_size(given):
                 take(given)
                 sizes[given] = None
             else:
@@ -222,8 +261,8 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
     return [*tensors], [*sizes]
 
 
-def _divides(node: fx.Node) -> bool:
-    """Whether a node stands between parts."""
+def divides(node: fx.Node) -> bool:
+    """Whether a node stands between parts: a loop on data, or what asks for gradients."""
     if node.op == "call_method":
         return node.target == "requires_grad_"
     if node.target is torch.autograd.grad:
@@ -231,52 +270,53 @@ def _divides(node: fx.Node) -> bool:
     return isinstance(node.target, DataLoop)
 
 
-def _is_operation(node: fx.Node) -> bool:
-    """Whether a node can be in a part: an operation on tensors. What changes torch's state has no result on fakes; the
-    results of what divides a graph come in a tuple."""
-    if _divides(node) or node.op == "output" or "val" not in node.meta and "written" not in node.meta:
-        return False
-    return not any(_divides(given) for given in node.all_input_nodes if node.target is operator.getitem)
+def changes_state(node: fx.Node) -> bool:
+    """Whether a node changes torch's state: it has no result on fakes."""
+    return (
+        node.op == "call_function" and not divides(node) and "val" not in node.meta and "written" not in node.meta
+    )
 
 
-def _changes_state(node: fx.Node) -> bool:
-    return node.op == "call_function" and not _divides(node) and "val" not in node.meta and "written" not in node.meta
-
-
-def _is_part(group: list[fx.Node]) -> bool:
-    return any(map(_is_operation, group))
-
-
-def _groups(graph: fx.Graph) -> list[list[fx.Node]]:
-    """The graph's nodes in groups: parts, and what stands between them. What changes torch's state is in a part where
+def groups_of(nodes: Iterable[fx.Node], divides: Callable[[fx.Node], bool]) -> list[Group]:
+    """A graph's nodes in groups: parts, and what stands between them. What changes torch's state is in a part where
     that is as before by the part's end, and between parts elsewhere."""
-    groups, waiting = list[list[fx.Node]](), list[fx.Node]()
+    groups, waiting = list[Group](), list[fx.Node]()
+
+    def is_operation(node: fx.Node) -> bool:
+        """Whether it can be in a part: an operation on tensors. The results of what divides a graph may come in a
+        tuple."""
+        if divides(node) or node.op == "output" or "val" not in node.meta and "written" not in node.meta:
+            return False
+        return node.target is not operator.getitem or not any(
+            divides(given) and isinstance(given.meta.get("val"), (tuple, list)) for given in node.all_input_nodes
+        )
+
     with restored_thread_state():
         before = thread_state(), nesting()
-        for node in graph.nodes:
+        for node in nodes:
             if node.op == "placeholder":
                 continue
-            if _is_operation(node) or _changes_state(node):
+            if is_operation(node) or changes_state(node):
                 waiting.append(node)
-                if _changes_state(node):
+                if changes_state(node):
                     target: Any = node.target
                     target(*node.args, **node.kwargs)
                 continue
             now = thread_state(), nesting()
-            groups += _of_run(waiting, now == before)
-            groups.append([node])
+            groups += _of_run(waiting, now == before, is_operation)
+            groups.append(Group([node], False))
             waiting, before = [], now
     return groups
 
 
-def _of_run(nodes: list[fx.Node], is_balanced: bool) -> list[list[fx.Node]]:
+def _of_run(nodes: list[fx.Node], is_balanced: bool, is_operation: Callable[[fx.Node], bool]) -> list[Group]:
     """Groups of nodes that nothing stands between."""
-    if is_balanced and _is_part(nodes):
-        return [nodes]
-    groups: list[list[fx.Node]] = []
+    if is_balanced and any(map(is_operation, nodes)):
+        return [Group(nodes, True)]
+    groups: list[Group] = []
     for node in nodes:
-        if _is_operation(node) and groups and _is_operation(groups[-1][-1]):
-            groups[-1].append(node)
+        if is_operation(node) and groups and groups[-1].is_part:
+            groups[-1].nodes.append(node)
         else:
-            groups.append([node])
+            groups.append(Group([node], is_operation(node)))
     return groups

@@ -148,6 +148,7 @@ class GraphBuilder:
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: version_of(t.fake) for key, t in tensors.items()}
         uncounted = any(version < 0 for version in versions.values())
+        before = self._versions_now() if self.metadata.decided_by_data() else None
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
@@ -190,6 +191,8 @@ class GraphBuilder:
             target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument)
         )
         node.meta["written"] = [t.fake for t in written]
+        if self.metadata.decided_by_data():  # a backend may divide the graph here
+            node.meta[VERSIONS] = self._versions_now() if before is None else before
         return self._added(node, result, tensors)
 
     def _create_node(self, target: Any, is_method: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
@@ -249,6 +252,9 @@ class GraphBuilder:
     def _note_versions(self, node: fx.Node) -> None:
         """Note which versions tensors have before a node that a graph may be divided at. What is not in it is as when
         it was made."""
+        node.meta[VERSIONS] = self._versions_now()
+
+    def _versions_now(self) -> dict[fx.Node, int]:
         if self._writes != self._writes_noted:
             self._writes_noted = self._writes
             self._versions = {
@@ -256,7 +262,7 @@ class GraphBuilder:
                 for known in self.graph.nodes
                 if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
             }
-        node.meta[VERSIONS] = self._versions
+        return self._versions
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()
@@ -378,7 +384,7 @@ class GraphBuilder:
         self.metadata.forget_results()
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.program.user_stack_text()
-        if self._wants_gradients:
+        if self._wants_gradients or self.metadata.data_sizes is not None:
             self._note_versions(node)
         return node
 

@@ -28,9 +28,9 @@ class DataSizes:
         """By the symbol the value that has it for a size, and which dimension that is; NUMBER for the number in a
         tensor of one element."""
 
-    def new(self) -> Any:
+    def new(self, is_of_slice: bool = False) -> Any:
         self._made += 1
-        return symbolic(Expression.of(DataSymbol(f"data{self._made}")), self._conditions)
+        return symbolic(Expression.of(DataSymbol(f"data{self._made}", is_of_slice)), self._conditions)
 
     def number_in(self, value: Any) -> Any:
         """The whole number in a tensor of one element."""
@@ -169,7 +169,7 @@ def _slice(
     if not isinstance(step, int) or step < 1:
         raise Unsupported("a slice with a step that is not a positive number, where data decides sizes", "FJ102")
     shape, strides = list(self.shape), list(self.stride())
-    shape[dim], strides[dim] = sizes.new(), strides[dim] * step
+    shape[dim], strides[dim] = sizes.new(is_of_slice=True), strides[dim] * step
     return self.as_strided(shape, strides, self.storage_offset())
 
 

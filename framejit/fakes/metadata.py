@@ -164,6 +164,10 @@ class Metadata:
             self.mode.data_sizes = self.data_sizes
         return self.data_sizes
 
+    def decided_by_data(self) -> bool:
+        """Whether some fake may have a size that data decides."""
+        return self.mode.data_sizes is not None
+
     def _run_known(self, target: Any, is_method: bool, args: Any, kwargs: Any, note_writes: bool) -> Any:
         self.written = set()
         key = self._repeated.key(target, is_method, args, kwargs)

@@ -37,11 +37,15 @@ class DataSymbol(Symbol):
     """A size that data decides while the graph runs.
 
     Torch's shape functions may take it for any size but 0 and 1: the formulas that they give hold for these, too
-    (slices, where they would not, have symbols of their own). What the program itself asks is not answered.
+    (slices, where they would not, have symbols of their own). What the program itself asks is not answered. It is
+    another number at most calls.
+
+    `is_of_slice`: whether it is how much a slice leaves, which follows from sizes and ends once these are known.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name, 4099, (2, INFINITE))
+    def __init__(self, name: str, is_of_slice: bool = False) -> None:
+        super().__init__(name, 4099, (2, INFINITE), grows=True)
+        self.is_of_slice = is_of_slice
 
 
 class Compound:

@@ -28,7 +28,7 @@ from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
-from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION
+from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION
 from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
@@ -287,8 +287,9 @@ class Run:
                     fills = maker is not None and storage not in existing and (
                         maker.operation._opname in FILLING or maker.ordered and not any(maker.values())
                     )
-                    if shown._version or fills:
-                        self.graph.versions[position] = shown._version
+                    version = item.meta.get(LAST_VERSION, shown._version)
+                    if version or fills:
+                        self.graph.versions[position] = version
                 if shown.requires_grad:  # what a view under no_grad() does
                     raise NeedsGradients("its results need gradients")
                 if self._is_view(item, shown, [node for node in value if isinstance(node, fx.Node)]):

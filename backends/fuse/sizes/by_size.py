@@ -192,7 +192,7 @@ class CompiledBySize(BySize):
         self, gm: fx.GraphModule, example_inputs: list[torch.Tensor], compile_symbolic: CompileSymbolic,
         compile_static: CompileStatic,
     ) -> None:
-        super().__init__(gm, _places(gm))
+        super().__init__(gm, places_of(gm))
         self._compile_symbolic, self._compile_static = compile_symbolic, compile_static
         self._conditions: Conditions = next(
             size.node.conditions
@@ -200,17 +200,15 @@ class CompiledBySize(BySize):
             for size in _fake(node).shape
             if isinstance(size, torch.SymInt)
         )
-        self._made_for(self._sizes(example_inputs), example_inputs)
+        self._begin(example_inputs)
+
+    def _begin(self, inputs: list[torch.Tensor]) -> None:
+        self._made_for(self._sizes(inputs), inputs)
 
     def _compiled(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Run:
         if not self.why_static:
             try:
-                conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
-                variant = self._compile_symbolic(
-                    self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols)
-                )
-                self._variants.append(variant)
-                return variant.run(sizes)
+                return self._variant_for(sizes, inputs).run(sizes)
             except NeedsGradients:
                 self._never = True
                 return self.eager
@@ -220,6 +218,13 @@ class CompiledBySize(BySize):
         run, graph = self._compile_static(self.gm, inputs, sizes)
         self._static += [graph] if graph is not None else []
         return run
+
+    def _variant_for(self, sizes: tuple[int, ...], inputs: list[torch.Tensor]) -> Variant:
+        """A new variant. Raises NotFusable where the graph has to be compiled for each combination of sizes."""
+        conditions, symbols = self._conditions.with_hints(dict(zip(self._symbols, sizes)))
+        made = self._compile_symbolic(self.gm, inputs, conditions, tuple(symbols[symbol] for symbol in self._symbols))
+        self._variants.append(made)
+        return made
 
 
 def holds(condition: Condition, values: Mapping[Symbol, int]) -> bool:
@@ -253,7 +258,7 @@ def _symbolic_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
     return found
 
 
-def _places(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
+def places_of(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
     """For each symbol one input and dimension where it is read; all other sizes follow from these by what was asked
     while capturing."""
     places: dict[Symbol, tuple[int, int]] = {}
