@@ -122,6 +122,10 @@ def _compile_part(
         open_inputs(gm)
     except NotFusable as e:
         return _left_to_aten(gm, str(e))
+    except Exception as e:  # in the midst of the program: what goes wrong costs speed only
+        if config.debug:
+            raise
+        return _left_to_aten(gm, f"{type(e).__name__}: {e}")
     if not has_symbolic_sizes(gm):
         return fuse_graph(gm, inputs)
     return PartBySize(gm, inputs, _compile_symbolic, _compile_static, give_up).switch()

@@ -233,3 +233,15 @@ def test_a_graph_that_calls_python_is_left_to_aten():
     assert torch.equal(fast(x), fn(x))
     [graph] = framejit.inspect(fast).graphs
     assert "data decides the sizes" in graph.reason
+
+
+def test_a_part_that_is_left_to_aten_says_why():
+    def fn(x):
+        return (x[x > 0] * 2 + 1j).conj() * 2
+
+    fast = framejit.optimize(fn, backend="fuse", fullgraph=True)
+    for count in (4, 9):
+        x = rows(count)
+        torch.testing.assert_close(fast(x), fn(x))
+    [graph] = framejit.inspect(fast).graphs
+    assert graph.state == "eager" and "conj" in graph.reason

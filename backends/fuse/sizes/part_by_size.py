@@ -3,15 +3,18 @@ only once."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import fx
 
+from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, recall_all, remember
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, CompileStatic, CompileSymbolic, Run
 from framejit.backends.fuse.sizes.new_sizes import NewSizes
+from framejit.backends.graph_identity import identity
 from framejit.symbols.conditions import LEAST
 
 MOST: Final = 6
@@ -33,7 +36,7 @@ class PartBySize(CompiledBySize):
         self._give_up = give_up
         self._unfit = 0
         """How many sizes came that no variant fits, since the last one was made."""
-        self._new = NewSizes(example_inputs[0].device if example_inputs else torch.device("cpu"))
+        self._new = NewSizes({given.device for given in example_inputs})
         super().__init__(gm, example_inputs, compile_symbolic, compile_static)
 
     def _begin(self, inputs: list[torch.Tensor]) -> None:
@@ -46,6 +49,8 @@ class PartBySize(CompiledBySize):
             return self._variant_for(sizes, inputs).run(sizes)
         except NotFusable as e:
             self.why_static = str(e)
+            number = identity(self.gm)
+            remember(self.gm, CompiledGraph(name_of(number or 0, self.gm.meta), weakref.ref(self.gm), number))
             self._leave(self.why_static)
         return self.eager
 
@@ -72,7 +77,7 @@ class PartBySize(CompiledBySize):
     def _leave(self, reason: str) -> None:
         """Have ATen run the part from now on."""
         self._never = True
-        for graph in self.graphs():
+        for graph in recall_all(self):
             graph.reason, graph.left_to_aten, graph.run = reason, True, None
         self._tell(f"runs as ATen: {reason}")
         self._give_up()

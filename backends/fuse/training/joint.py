@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.entrances import Entrance
@@ -40,6 +41,7 @@ from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
+from framejit.fakes.data_sizes import is_of_data
 from framejit.fakes.light_torch import light
 from framejit.fakes.python_decompositions import python_decompositions
 from framejit.late_dataclass import dataclass
@@ -319,10 +321,12 @@ class _ForwardRun(Run):
             with self.mode, torch.no_grad():
                 for node in output.all_input_nodes:
                     shown = node.meta.get("val", node.meta.get("example_value"))
-                    if isinstance(shown, torch.Tensor):
+                    if not isinstance(shown, torch.Tensor):
+                        continue
+                    sizes = self._sizes(shown.shape)
+                    if not any(map(is_of_data, sizes)):  # how much a slice leaves is known to the part that slices
                         self.like_shown[node] = torch.empty_strided(
-                            self._sizes(shown.shape), self._sizes(shown.stride()), dtype=shown.dtype,
-                            device=shown.device
+                            sizes, self._sizes(shown.stride()), dtype=shown.dtype, device=shown.device
                         )
         return self.fakes
 
@@ -344,7 +348,10 @@ class _ForwardRun(Run):
         shown = node.meta.get("val", node.meta.get("example_value"))
         if not isinstance(fake, torch.Tensor) or not isinstance(shown, torch.Tensor):
             return fake
-        shown = self.like_shown.get(node, shown)
+        if self.conditions is not None and node not in self.like_shown and shown.is_contiguous():
+            with _disable_current_modes(), self.mode, torch.no_grad():
+                return torch.empty(fake.shape, dtype=fake.dtype, device=fake.device)
+        shown = self.like_shown.get(node, fake if self.conditions is not None else shown)
         return shown if shown.is_contiguous() else fake
 
 
