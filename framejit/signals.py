@@ -56,6 +56,10 @@ class Restart(Exception):
         self.seq, self.reason = seq, reason
 
 
+class SizesMustBeKnown(Exception):
+    """Capture again, and break the graph where numbers are read that were taken for sizes."""
+
+
 class RaisesAsCompiled(Exception):
     """Capture again, and tell libraries that nothing is compiled: what they do for a compiler raises."""
 

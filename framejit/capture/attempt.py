@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import inspect
 
+import torch
+
 from framejit import _native as native
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
 from framejit.backends.symbolic_sizes import NeedsKnownSizes
 from framejit.capture.breaks.graph_break import finish_at_break
@@ -29,7 +32,15 @@ from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
 from framejit.interpreter.frame_policy import frame_reader
-from framejit.signals import ImportUnderWay, RaisesAsCompiled, Restart, SkipFrame, Unsupported, forget_frames
+from framejit.signals import (
+    ImportUnderWay,
+    RaisesAsCompiled,
+    Restart,
+    SizesMustBeKnown,
+    SkipFrame,
+    Unsupported,
+    forget_frames,
+)
 
 MAX_RESTARTS = 200
 
@@ -52,6 +63,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     dynamic = DynamicDims.of_compilation(compilation)
     _check_capturable(compilation)
     forced: dict[int, Unsupported] = {}
+    numbers_are_sizes = is_built_in(compilation.options.backend)
     budget = Budget()
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
@@ -59,14 +71,24 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising,
             not compilation.points.raises_as_compiled, is_built_in(compilation.options.backend),
         )
-        if compilation.options.fullgraph:  # elsewhere the graph breaks, and what comes after knows the sizes
-            capture.graph.metadata.data_sizes = DataSizes(capture.sizes)
+        # elsewhere the graph breaks where data has sizes, and what comes after knows them
+        if compilation.options.fullgraph or numbers_are_sizes:
+            capture.graph.metadata.data_sizes = DataSizes(capture.sizes, not compilation.options.fullgraph)
         try:
             with lookups_told_to(capture.class_lookups.told):
                 return _attempt(compilation, capture)
         except RecursionError:
             raise SkipFrame("values are nested too deep to capture", "FJ203") from None
+        except SizesMustBeKnown:
+            numbers_are_sizes = False
+        except (SkipFrame, Unsupported):
+            if not _takes_numbers(capture):
+                raise
+            numbers_are_sizes = False
         except Restart as again:
+            if _takes_numbers(capture):
+                numbers_are_sizes = False
+                continue
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
@@ -121,6 +143,8 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         broken = e.with_traceback(None)
     if broken is not None:  # out here, the exception being handled is the program's
         try:
+            if _takes_numbers(capture):
+                raise SizesMustBeKnown
             capture.look_for_own_changes()
             return finish_at_break(compilation, capture, broken)
         finally:
@@ -132,6 +156,8 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         return plain_entry(
             compilation, capture, f"fewer tensor operations than config.min_graph_size: {capture.graph.n_ops}"
         )
+    if _takes_numbers(capture) and not _can_be_divided(capture):
+        raise SizesMustBeKnown
     capture.look_for_own_changes()
     capture.check_modes()
     capture.check_generators()
@@ -142,3 +168,18 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     cg = codegen(compilation, capture, compilation.fn.__code__.co_firstlineno)
     cg.finish_return(result)
     return compiled_entry(compilation, capture, cg, "compiled", "")
+
+
+def _takes_numbers(capture: Capture) -> bool:
+    """Whether a graph that is not asked to be the only one takes numbers that are read from tensors for sizes."""
+    sizes = capture.graph.metadata.data_sizes
+    return sizes is not None and sizes.of_numbers_only and capture.graph.metadata.decided_by_data()
+
+
+def _can_be_divided(capture: Capture) -> bool:
+    """Whether a backend can compile what comes before a number is read, and what comes behind."""
+    return not any(
+        node.op in ("get_attr", "call_module") or isinstance(node.target, OpaqueCall)
+        or node.target is torch.autograd.grad
+        for node in capture.graph.graph.nodes
+    )

@@ -25,6 +25,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
+from framejit.values.runtime_numbers.number_sizes import with_sizes
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -137,6 +138,7 @@ class GraphBuilder:
         arithmetic = by_arithmetic(self, target, args, kwargs)
         if arithmetic is not None:
             return arithmetic
+        args = [*with_sizes(self, target, args, kwargs)]
         node_args = tuple(a.argument_of(target) for a in args)
         node_kwargs = {k: v.argument_of(target) for k, v in kwargs.items()}
         tensors = {id(t.fake): t for t in _tensors_in((*args, *kwargs.values()))}

@@ -20,10 +20,12 @@ aten = torch.ops.aten
 
 
 class DataSizes:
-    """The symbols that one capture has made, and where the graph finds them."""
+    """The symbols that one capture has made, and where the graph finds them. `of_numbers_only`: whether these are
+    numbers that the program has read, and no operation may find others."""
 
-    def __init__(self, conditions: Conditions) -> None:
+    def __init__(self, conditions: Conditions, of_numbers_only: bool = False) -> None:
         self._conditions, self._made = conditions, 0
+        self.of_numbers_only = of_numbers_only
         self.places: dict[DataSymbol, tuple[Any, int]] = {}
         """By the symbol the value that has it for a size, and which dimension that is; NUMBER for the number in a
         tensor of one element."""
@@ -56,6 +58,8 @@ class DataSizes:
         """The result of an operation whose sizes data decides, under the mode of the fakes; NotImplemented for one that
         is not known here."""
         maker = _MAKERS.get(func)
+        if self.of_numbers_only and maker is not _slice:
+            return NotImplemented
         return NotImplemented if maker is None else maker(self, *args, **kwargs)
 
 

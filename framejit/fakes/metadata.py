@@ -150,7 +150,7 @@ class Metadata:
         try:
             return self._run_known(target, is_method, args, kwargs, note_writes)
         except DynamicOutputShapeException as e:
-            if self.data_sizes is not None and self.mode.data_sizes is None:
+            if self.finds_sizes() and self.mode.data_sizes is None:
                 self.let_data_decide()
                 return self.run(target, is_method, args, kwargs, note_writes)
             raise Unsupported(
@@ -163,6 +163,10 @@ class Metadata:
             self._make_symbolic()
             self.mode.data_sizes = self.data_sizes
         return self.data_sizes
+
+    def finds_sizes(self) -> bool:
+        """Whether operations may find sizes in data."""
+        return self.data_sizes is not None and not self.data_sizes.of_numbers_only
 
     def decided_by_data(self) -> bool:
         """Whether some fake may have a size that data decides."""

@@ -63,7 +63,7 @@ class ReadNumberValue(Value):
     `is_argument`: whether operations that take nothing but a number get one, which the graph reads: backends can't fuse
     such a graph, and otherwise it breaks in two that they can. `digits`: the dtype that holds it as it is, where it was
     read from one; None for what was computed. `is_either`: whether it may be an int instead, of the same value, as
-    `max(number, 1)` may.
+    `max(number, 1)` may. `was_read`: whether the tensor has what was read, with nothing computed of it.
     """
 
     built_once = True
@@ -71,12 +71,14 @@ class ReadNumberValue(Value):
     def __init__(
         self, capture: Capture, tensor: TensorValue, seq: int, refusal: Unsupported,
         bounds: tuple[float, float] = (-math.inf, math.inf), is_argument: bool = True,
-        digits: torch.dtype | None = None, is_either: bool = False,
+        digits: torch.dtype | None = None, is_either: bool = False, was_read: bool = False,
     ) -> None:
         self.capture, self.tensor, self.seq, self.refusal = capture, tensor, seq, refusal
         self.bounds, self.is_argument, self.digits, self.is_either = bounds, is_argument, digits, is_either
         self.cls = next(cls for cls, dtype in _DTYPES.items() if dtype is tensor.fake.dtype)
         self.one_of_each = self.cls is not float
+        self.was_read = was_read
+        self.size: Any = None  # that it was taken for, as a SymInt
         self.small: fx.Node | None = None  # that it is below _SMALL, which is asserted
         self._read: fx.Node | None = None
 
@@ -259,9 +261,9 @@ def read_number(
     assert isinstance(copied, TensorValue)
     hint = "keep the number as a tensor, or compute it outside the compiled function"
     refusal = Unsupported(f"{asked_by} of a tensor needs its data", "FJ101", hint)
-    is_argument = asked_by == "float()" or graph.metadata.data_sizes is not None
+    is_argument = asked_by == "float()" or graph.metadata.finds_sizes()
     digits = fake.dtype if fake.is_floating_point() else None
-    return ReadNumberValue(frame.capture, copied, frame.seq, refusal, bounds, is_argument, digits)
+    return ReadNumberValue(frame.capture, copied, frame.seq, refusal, bounds, is_argument, digits, was_read=True)
 
 
 def is_there(node: fx.Node | None) -> bool:

@@ -28,7 +28,7 @@ _MOST = 16
 
 def _can_be_read(frame: Frame, tensor: TensorValue) -> bool:
     fake = tensor.fake
-    if frame.capture.graph.metadata.data_sizes is None or frame.capture.transforms or tensor.cls is not torch.Tensor:
+    if not frame.capture.graph.metadata.finds_sizes() or frame.capture.transforms or tensor.cls is not torch.Tensor:
         return False
     if fake.dtype not in _WHOLE or fake.device.type != "cpu" or fake.layout != torch.strided or fake.is_inference():
         return False
