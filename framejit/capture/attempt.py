@@ -8,6 +8,7 @@ import inspect
 import torch
 
 from framejit import _native as native
+from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
 from framejit.backends.symbolic_sizes import NeedsKnownSizes
@@ -178,8 +179,14 @@ def _takes_numbers(capture: Capture) -> bool:
 
 def _can_be_divided(capture: Capture) -> bool:
     """Whether a backend can compile what comes before a number is read, and what comes behind."""
-    return not any(
-        node.op in ("get_attr", "call_module") or isinstance(node.target, OpaqueCall)
+    nodes = [node for node in capture.graph.graph.nodes if node.op not in ("placeholder", "output")]
+    if any(
+        node.op in ("get_attr", "call_module")
+        or isinstance(node.target, OpaqueCall)
         or node.target is torch.autograd.grad
-        for node in capture.graph.graph.nodes
-    )
+        for node in nodes
+    ):
+        return False
+    # what changes torch's state before any number is a size does not say which versions tensors have by then
+    unnoted = any("val" not in node.meta and "written" not in node.meta and VERSIONS not in node.meta for node in nodes)
+    return not unnoted or not any(node.meta.get("written") for node in nodes)

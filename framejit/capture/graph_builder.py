@@ -386,7 +386,7 @@ class GraphBuilder:
         self.metadata.forget_results()
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.program.user_stack_text()
-        if self._wants_gradients or self.metadata.data_sizes is not None:
+        if self._wants_gradients or self.metadata.finds_sizes() or self.metadata.decided_by_data():
             self._note_versions(node)
         return node
 

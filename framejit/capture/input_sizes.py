@@ -182,7 +182,7 @@ class InputSizes(Conditions):
         self._of_list.clear()
         self.leaves.clear()
         if self.capture.graph.metadata.data_sizes is not None:
-            self.capture.graph.metadata.data_sizes.places.clear()
+            self.capture.graph.metadata.data_sizes.forget()
         del self.capture
         self.forget_listener()
 

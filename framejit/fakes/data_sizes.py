@@ -26,6 +26,7 @@ class DataSizes:
     def __init__(self, conditions: Conditions, of_numbers_only: bool = False) -> None:
         self._conditions, self._made = conditions, 0
         self.of_numbers_only = of_numbers_only
+        self._slices: dict[tuple[Any, ...], Any] = {}
         self.places: dict[DataSymbol, tuple[Any, int]] = {}
         """By the symbol the value that has it for a size, and which dimension that is; NUMBER for the number in a
         tensor of one element."""
@@ -33,6 +34,13 @@ class DataSizes:
     def new(self, is_of_slice: bool = False) -> Any:
         self._made += 1
         return symbolic(Expression.of(DataSymbol(f"data{self._made}", is_of_slice)), self._conditions)
+
+    def left_by_slice(self, size: Any, start: Any, end: Any, step: int) -> Any:
+        """How much a slice leaves of a dimension: the same for the same bounds of equal sizes."""
+        bounds = tuple(expression_of(bound) or bound for bound in (size, start, end, step))
+        if bounds not in self._slices:
+            self._slices[bounds] = self.new(is_of_slice=True)
+        return self._slices[bounds]
 
     def number_in(self, value: Any) -> Any:
         """The whole number in a tensor of one element."""
@@ -53,6 +61,11 @@ class DataSizes:
         if found is None:
             raise Unsupported("a size that data decides, which no result in the graph has", "FJ102")
         return found
+
+    def forget(self) -> None:
+        """Let go of what refers to the capture."""
+        self.places.clear()
+        self._slices.clear()
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operation whose sizes data decides, under the mode of the fakes; NotImplemented for one that
@@ -173,7 +186,7 @@ def _slice(
     if not isinstance(step, int) or step < 1:
         raise Unsupported("a slice with a step that is not a positive number, where data decides sizes", "FJ102")
     shape, strides = list(self.shape), list(self.stride())
-    shape[dim], strides[dim] = sizes.new(is_of_slice=True), strides[dim] * step
+    shape[dim], strides[dim] = sizes.left_by_slice(shape[dim], start, end, step), strides[dim] * step
     return self.as_strided(shape, strides, self.storage_offset())
 
 

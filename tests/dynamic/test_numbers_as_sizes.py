@@ -88,7 +88,12 @@ def caught(x, n):
     return z * 2
 
 
-ONE_GRAPH = [head, tail, made, spread, read_between_writes, given_back, computed, computes_with_it, caught]
+def same_bounds(x, n):
+    count = n.item()
+    return (x[:count] * 2 + (x + 1)[:count]).sum(), x[:, 1:][:count] - x[:count, 1:]
+
+
+ONE_GRAPH = [same_bounds, head, tail, made, spread, read_between_writes, given_back, computed, computes_with_it, caught]
 
 
 @pytest.mark.parametrize("fn", ONE_GRAPH)
@@ -176,3 +181,30 @@ def test_what_has_to_be_known_breaks_the_graph_where_it_is_read(fn, requires_gra
     with recorded() as log:
         calls(fn, fast, (5, 7, 1, 0, 12, ROWS + 3), requires_grad)
     assert of_kind(log, "graph_break")[0].fields["code"] == "FJ101"
+
+
+def written_without_gradients(x, n):
+    y = x * 2
+    with torch.no_grad():
+        y.add_(1)
+    y.mul_(3)
+    with torch.no_grad():
+        z = y[: n.item()] * 2
+        z.add_(1)
+    return y, z
+
+
+def modes_without_writes(x, n):
+    with torch.no_grad():
+        y = x * 2 + 1
+    count = n.item()
+    z = y[:count] * x[:count]
+    with torch.no_grad():
+        return z.exp() * 2, z + 1
+
+
+@pytest.mark.parametrize("fn", [written_without_gradients, modes_without_writes])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_modes(fn, requires_grad):
+    calls(fn, framejit.optimize(fn), NUMBERS, requires_grad)
+    calls(fn, framejit.optimize(fn, fullgraph=True), NUMBERS, requires_grad)
