@@ -209,6 +209,15 @@ class Emitter:
         """Call an object that framejit holds."""
         self.call_slot(target, VALUE, load_args, n)
 
+    def call_where_shared(self, target: Any, load_tensors: Callable[[], Any], n: int) -> None:
+        """Call an object with tensors if some of them share memory; else push None."""
+
+        def load() -> None:
+            self.op("LOAD_CONST", self.slot(target, VALUE))
+            load_tensors()
+
+        self.call(lambda: self.op("LOAD_CONST", native.call_where_shared), load, n + 1)
+
     def take_over_arguments(self) -> None:
         """Make the running frame the only holder of its arguments."""
         self.call(lambda: self.op("LOAD_CONST", native.take_over_arguments), list, 0)

@@ -20,7 +20,7 @@ from framejit.bytecode.original_code import original_code
 from framejit.capture.breaks.resume_points import ResumePoints
 from framejit.capture.frame_ids import new_frame_id
 from framejit.capture.replacement.entry_tag import EntryTag
-from framejit.capture.replacement.kept_inputs import Copied, copies_of
+from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared
 from framejit.config import config
 from framejit.environment.collector import resting
 from framejit.events import emit
@@ -259,12 +259,14 @@ class _Keeper:
     def __init__(self, told: list[Any] | None) -> None:
         self._devices: list[str] = told[0] if told else []
         self._nests: bool = bool(told and told[1])
+        self._always, self._where_shared = told[2:] if told else (0, [])
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[list[Copied], list[tuple[Any, torch.Tensor]], int | None]:
         """The inputs with copies, the generators with their states, and the depth of autocast's nesting."""
         generators = [generator_of(torch.device(device)) for device in self._devices]
         states = [(generator, generator.get_state()) for generator in generators]
-        return copies_of(tensors), states, nesting() if self._nests else None
+        copies = copies_where_shared(tensors, self._always, self._where_shared)
+        return copies, states, nesting() if self._nests else None
 
 
 def generator_of(device: torch.device) -> torch.Generator:

@@ -59,6 +59,28 @@ def counted(a, b):
     return b + 1, b._version, a._version
 
 
+def refused_after_a_write(a, b):
+    a.add_(1)
+    z = b * 2
+    b.mul_(a)
+    return a, b, z
+
+
+def average(a, b):
+    a.mul_(0.5).add_(b, alpha=0.5)
+    return a.sum()
+
+
+def refused_inside(a, b):
+    seen = []
+    a.add_(1)
+    try:
+        b.mul_(a)
+    except RuntimeError:
+        seen.append(a.sum())
+    return a + 1, *seen
+
+
 def apart():
     return torch.arange(4.0), torch.arange(4.0) + 2
 
@@ -98,7 +120,11 @@ def outcome(fn, a, b):
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize(
-    "fn", [read_before_and_after, both_written, step_by_step, view_written, copied, as_out, normalised, counted]
+    "fn",
+    [
+        read_before_and_after, both_written, step_by_step, view_written, copied, as_out, normalised, counted,
+        refused_after_a_write, average, refused_inside,
+    ],
 )
 def test_one_call_after_another(fn, backend):
     for kinds in PAIRS:

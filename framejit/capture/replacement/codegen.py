@@ -312,7 +312,10 @@ class Codegen:
     def _keep(self, keeper: Callable[..., Any]) -> str:
         """Have kept what the graph may change before it raises; the name of the temporary."""
         sources = keeper.sources if isinstance(keeper, Keeper) else []
-        self.em.call_object(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
+        if isinstance(keeper, Keeper) and keeper.is_where_shared:
+            self.em.call_where_shared(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
+        else:
+            self.em.call_object(keeper, lambda: [self.em.load_source(source) for source in sources], len(sources))
         name = self.em.new_temporary("kept")
         self.em.store_fast(name)
         return name

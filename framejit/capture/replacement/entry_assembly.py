@@ -73,7 +73,12 @@ def compiled_entry(
         failure = GraphFailure(compilation, capture, module, inputs)
         effects = capture.graph_effects()
         taken = effects.precautions()
-        keeper = (nesting if taken == ONLY_NESTING else Keeper(module.graph, taken)) if taken else None
+        shared = effects.kept_where_shared
+        if shared:
+            sources = [[v.source for v in values if v.source is not None] for values in (shared, inputs)]
+            keeper = Keeper(module.graph, taken, *sources)
+        elif taken:
+            keeper = nesting if taken == ONLY_NESTING else Keeper(module.graph, taken)
         weights = candidates(compilation, capture, inputs, examples)
         is_ours = is_built_in(compilation.options.backend)
         operations = "" if is_ours else module.code

@@ -35,6 +35,8 @@ from framejit.values.tensors.tensor import TensorValue
 
 MOST_COPIED: Final = 1 << 26
 """Bytes a graph copies at most at each call. Where that is not enough it breaks."""
+MOST_COMPARED: Final = 32
+"""Inputs whose memory is compared at each call at most."""
 MOST_REHEARSED: Final = 1 << 28
 """Bytes that are copied once, to try a graph."""
 OVERWRITES: Final = frozenset("""
@@ -164,10 +166,39 @@ class GraphEffects:
             return None
         return next((self.nodes[position] for position in self.refusing if position > self.warning[0]), None)
 
-    def precautions(self, first_run: bool = False) -> Precautions:
+    @cached_property
+    def refusing_shared(self) -> list[int]:
+        """The writes that are refused where an input overlaps another that it did not when the graph was captured."""
+        if len(self._inputs) > MOST_COMPARED:
+            return []
+        return [
+            position
+            for position in sorted({position for positions in self.writes.values() for position in positions})
+            if self._joins_inputs(self.nodes[position])
+        ]
+
+    def _joins_inputs(self, node: fx.Node) -> bool:
+        """Whether an operation that writes into an input has another tensor in the memory of inputs for an argument."""
+        args, kwargs = _fakes(node)
+        given = [fake for fake in tensors_in((*args, *kwargs.values())) if storage_of(fake) in self.owners]
+        written = [fake for fake in written_by(node) if storage_of(fake) in self.owners]
+        return any(other is not fake for fake in written for other in given)
+
+    @property
+    def kept_where_shared(self) -> tuple[TensorValue, ...]:
+        """The inputs to be kept besides others where inputs share memory: then a write may be refused after others
+        have been done."""
+        if not self.refusing_shared or any(value.source is None for value, _ in self._inputs):
+            return ()
+        usual = self.precautions().inputs
+        return tuple(value for value in self.precautions(shared=True).inputs if value not in usual)
+
+    def precautions(self, first_run: bool = False, shared: bool = False) -> Precautions:
         """What has to be kept because an operation may raise for the numbers in its tensors; before the `first_run`,
-        because it may raise whatever they are."""
+        because it may raise whatever they are; where inputs are `shared`, because it may refuse that."""
         raising = sorted({*self.raising, *self.refusing}) if first_run else self.raising
+        if shared:
+            raising = sorted({*raising, *self.refusing_shared})
         if not raising:
             return Precautions(nesting=self.nesting)
         last = raising[-1]

@@ -30,12 +30,13 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, may_draw, written_by
-from framejit.capture.replacement.kept_inputs import Copied, copies_of, put_back
+from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.storages import storage_of
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
+from framejit.guards.sources import Source
 from framejit.values.tensors.tensor import TensorValue
 
 PATIENCE: Final = 2
@@ -66,21 +67,33 @@ class Kept(NamedTuple):
 
 
 class Keeper:
-    """Called before a graph that has precautions to take, with the inputs that have to be kept."""
+    """Called before a graph that has precautions to take, with the inputs that have to be kept; with all inputs, those
+    that have to be kept first, if others have to be kept where inputs share memory."""
 
-    def __init__(self, graph: fx.Graph, taken: Precautions) -> None:
+    def __init__(
+        self, graph: fx.Graph, taken: Precautions, where_shared: Sequence[Source] = (), inputs: Sequence[Source] = ()
+    ) -> None:
         self.sources = [value.source for value in taken.inputs if value.source is not None]
+        self._always = len(self.sources)
+        self.sources += [source for source in inputs if source not in self.sources]
+        self._where_shared = [self.sources.index(source) for source in where_shared]
         self._generators = _generators(graph) if taken.random else []
         self._nests = taken.nesting
 
     @property
+    def is_where_shared(self) -> bool:
+        """Whether it keeps anything only where inputs share memory."""
+        return bool(self._where_shared) and not (self._always or self._generators or self._nests)
+
+    @property
     def told(self) -> list[Any]:
-        """What it keeps besides the tensors that it is given, as plain data: the devices of generators, and whether the
-        depth of autocast's nesting."""
-        return [[str(generator.device) for generator in self._generators], self._nests]
+        """What it keeps, as plain data: the devices of generators, whether the depth of autocast's nesting, how many of
+        the tensors that it is given, and the positions of those that it keeps where some share memory."""
+        devices = [str(generator.device) for generator in self._generators]
+        return [devices, self._nests, self._always, self._where_shared]
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
-        copies = copies_of(tensors)
+        copies = copies_where_shared(tensors, self._always, self._where_shared)
         states = [(generator, generator.get_state()) for generator in self._generators]
         return Kept(copies, states, nesting() if self._nests else None)
 

@@ -19,6 +19,18 @@ def copies_of(tensors: Sequence[torch.Tensor]) -> list[Copied]:
         ]
 
 
+def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether any two tensors may lie in the same memory."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
+
+
+def copies_where_shared(tensors: Sequence[torch.Tensor], always: int, where_shared: Sequence[int]) -> list[Copied]:
+    """Copies of so many of the first tensors, and of those at some positions besides if any two share memory."""
+    more = where_shared if where_shared and share_memory(tensors) else ()
+    return copies_of([*tensors[:always], *(tensors[position] for position in more)])
+
+
 def put_back(copies: Sequence[Copied]) -> None:
     """Give the tensors the numbers and versions that they had."""
     with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():

@@ -69,6 +69,32 @@ static PyObject *held_once(PyObject *module, PyObject *tensor)
     return PyBool_FromLong(tensor_is_held_once(tensor));
 }
 
+/* -1 where it is not known */
+static int share_memory(PyObject *const *tensors, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (storage_field < 0 || !PyObject_TypeCheck(tensors[i], fj_torch.tensor_type))
+            return -1;
+        char *mine = FIELD(IMPL(tensors[i]), char *, storage_field);
+        for (Py_ssize_t j = 0; j < i; j++)
+            if (mine != NULL && mine == FIELD(IMPL(tensors[j]), char *, storage_field))
+                return 1;
+    }
+    return 0;
+}
+
+static PyObject *call_where_shared(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs < 1) {
+        PyErr_SetString(PyExc_TypeError, "call_where_shared takes a callable and tensors");
+        return NULL;
+    }
+    if (FJ_LIKELY(share_memory(args + 1, nargs - 1) == 0))
+        Py_RETURN_NONE;
+    return PyObject_Vectorcall(args[0], args + 1, nargs - 1, NULL);
+}
+
 static PyMethodDef methods[] = {
     {"setup_owners", setup_owners, METH_VARARGS,
      "setup_owners(probes, storages) -> bool: measures where tensors keep their storages, which lie at the given "
@@ -76,6 +102,8 @@ static PyMethodDef methods[] = {
     {"held_once", held_once, METH_O,
      "held_once(tensor) -> bool: whether nothing of torch's refers to it, or to its memory, but its Python object. "
      "False where that is not known."},
+    {"call_where_shared", (PyCFunction)(void (*)(void))call_where_shared, METH_FASTCALL,
+     "call_where_shared(f, *tensors) -> f(*tensors) where any two tensors may have one storage; else None."},
     {NULL, NULL, 0, NULL},
 };
 
