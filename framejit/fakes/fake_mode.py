@@ -17,10 +17,11 @@ import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
-from framejit.fakes.stride_rules import Rule, full_name, rule_of, tensors_in
+from framejit.fakes.stride_rules import Rule, full_name, rule_of
 from framejit.fakes.view_strides import view_strides, whole_sizes
 
 _log: Final = logging.getLogger("torch._subclasses.fake_tensor")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import permutations
 from typing import Any, Final
 
 import torch
 
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.elementwise_strides import (
     Layout,
     channels_last,
@@ -253,12 +254,3 @@ def _number(operand: Any) -> torch.dtype | None:
 
 def _kind(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype != torch.bool else 0
-
-
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors among values, and in lists and tuples of them."""
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from tensors_in(value)

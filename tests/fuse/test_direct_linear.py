@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import framejit
-from framejit.backends.fuse.llvm import convolution_tile
 from framejit.backends.fuse.llvm.machine import machine
+from framejit.backends.fuse.llvm.products import convolution_tile
 
 pytestmark = pytest.mark.skipif(
     not convolution_tile.channel_block(48), reason="linear layers are a library's on this processor"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable
 from framejit.backends.fuse.layers.named_text import NamedText
 from framejit.backends.fuse.llvm.alike import shape_of
 from framejit.backends.fuse.llvm.compiled_kernel import FUNCTION, CompiledCode, CpuKernel, code_of
-from framejit.backends.fuse.llvm.convolution import ConvolutionWriter
 from framejit.backends.fuse.llvm.loops import KernelWriter
 from framejit.backends.fuse.llvm.object_code import compile_text
 from framejit.backends.fuse.llvm.plan import plan_loops
-from framejit.backends.fuse.llvm.small_product import SmallProductWriter
+from framejit.backends.fuse.llvm.products.convolution import ConvolutionWriter
+from framejit.backends.fuse.llvm.products.small_product import SmallProductWriter
 from framejit.backends.fuse.loop_ir.expr import Expr
 from framejit.backends.fuse.loop_ir.index import Index, Indirect, Quotient, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, SmallProduct, TileKernel

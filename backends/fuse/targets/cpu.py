@@ -90,7 +90,7 @@ class CpuTarget(Target):
         return supports(operation.removeprefix("reduce_"), dtype, divisor)
 
     def channel_block(self, channels: int) -> int:
-        from framejit.backends.fuse.llvm.convolution_tile import channel_block
+        from framejit.backends.fuse.llvm.products.convolution_tile import channel_block
 
         return channel_block(channels)
 

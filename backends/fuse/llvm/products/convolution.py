@@ -13,10 +13,10 @@ from functools import partial
 from typing import Final
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
-from framejit.backends.fuse.llvm.convolution_tile import tile_of
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
 from framejit.backends.fuse.llvm.plan import GRAIN
-from framejit.backends.fuse.llvm.tile_epilogue import TileEpilogue, after, vectors
+from framejit.backends.fuse.llvm.products.convolution_tile import tile_of
+from framejit.backends.fuse.llvm.products.tile_epilogue import TileEpilogue, after, vectors
 from framejit.backends.fuse.loop_ir.nodes import Convolution, TileKernel
 
 NEAR: Final = 96 << 10

@@ -13,7 +13,7 @@ from typing import Final
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
 from framejit.backends.fuse.llvm.plan import GRAIN
-from framejit.backends.fuse.llvm.tile_epilogue import TileEpilogue, after, vectors
+from framejit.backends.fuse.llvm.products.tile_epilogue import TileEpilogue, after, vectors
 from framejit.backends.fuse.llvm.tiles import transposed
 from framejit.backends.fuse.loop_ir.nodes import SmallProduct, TileKernel
 from framejit.backends.fuse.sizes.symbolic_size import hint
