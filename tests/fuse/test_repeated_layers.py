@@ -22,7 +22,7 @@ from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.late_python import LONG
 
 DEPTH = 10
-X = torch.linspace(-1, 1, 24).reshape(6, 4)
+X = torch.linspace(-1, 1, 48).reshape(6, 8)
 
 
 def instructions() -> float:
@@ -36,8 +36,8 @@ def instructions() -> float:
 class Layer(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down = torch.nn.LayerNorm(4), torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
-        self.scale = torch.nn.Parameter(torch.rand(4))
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+        self.scale = torch.nn.Parameter(torch.rand(8))
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         made = self.down(F.gelu(self.up(self.norm(x)))) * self.scale + instructions()
@@ -55,7 +55,7 @@ class Stack(torch.nn.Module):
         torch.manual_seed(0)
         makers = makers or (Layer,)
         self.layers = torch.nn.ModuleList(makers[number % len(makers)]() for number in range(depth))
-        self.first, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)
 
     def forward(self, x: torch.Tensor) -> Any:
         return self.last(self.through(self.first(x)))
@@ -294,7 +294,7 @@ def test_a_write_into_an_input(compiled):
 
 def test_a_weight_that_lies_otherwise(compiled):
     model = Stack().eval()
-    model.layers[6].up.weight = torch.nn.Parameter(torch.rand(4, 8).t())
+    model.layers[6].up.weight = torch.nn.Parameter(torch.rand(8, 16).t())
     with torch.no_grad():
         torch.testing.assert_close(framejit.optimize(model)(X), model(X))
     assert [left_out for left_out, _ in compiled] == [0]
@@ -340,7 +340,7 @@ def test_each_layer_has_its_own_weights_in_a_call_that_is_found(compiled):
         for number in (0, 1, 3, 4, 8, 9):
             model.layers[number].scale.mul_(-2)
             torch.testing.assert_close(fast(X), model(X))
-            model.layers[number].up.weight = torch.nn.Parameter(torch.rand(8, 4))
+            model.layers[number].up.weight = torch.nn.Parameter(torch.rand(16, 8))
             torch.testing.assert_close(fast(X), model(X))
 
 

@@ -25,9 +25,13 @@ class Unlike(Exception):
 def pairs(step: Step, other: Step) -> Names:
     """For each name of a buffer in a step the one that stands there in the other. Raises Unlike where these are not
     enough to make one of the other."""
-    if isinstance(step, AttentionKernel | TileKernel):  # which say in their own way what they read and write
+    if isinstance(step, AttentionKernel):  # which says in its own way what it reads and writes
         raise Unlike
-    if isinstance(step, Kernel) and isinstance(other, Kernel):
+    if isinstance(step, TileKernel) and isinstance(other, TileKernel):
+        yield from _of_tiles(step, other)
+    elif isinstance(step, TileKernel) or isinstance(other, TileKernel):
+        raise Unlike
+    elif isinstance(step, Kernel) and isinstance(other, Kernel):
         yield from _of_kernels(step, other)
     elif isinstance(step, ExternNode) and isinstance(other, ExternNode):
         yield from _of_calls(step, other)
@@ -56,6 +60,26 @@ def _of_kernels(kernel: Kernel, other: Kernel) -> Names:
     stores = [renamed(store, names) for store in substitute(kernel.stores, loops)]
     if stores != other.stores or _of(names, kernel.steady) != other.steady:  # equal expressions are one object
         raise Unlike
+
+
+def _of_tiles(kernel: TileKernel, other: TileKernel) -> Names:
+    ones, others = (each.tile.operands for each in (kernel, other))
+    if (
+        (kernel.device, kernel.origins, kernel.tile.told) != (other.device, other.origins, other.tile.told)
+        or len(kernel.buffers) != len(other.buffers)
+        or (kernel.epilogue is None) != (other.epilogue is None)
+    ):
+        raise Unlike
+    names = dict(zip(kernel.buffers, other.buffers))
+    if any(one is not None and two is not None and names[one.name] != two.name for one, two in zip(ones, others)):
+        raise Unlike
+    yield from names.items()
+    names[kernel.tile.result.name] = other.tile.result.name
+    if kernel.epilogue is not None and other.epilogue is not None:
+        places = zip(kernel.epilogue.index.vars(), other.epilogue.index.vars(), strict=True)
+        (store,) = substitute([kernel.epilogue], {var: Index.of(like) for var, like in places})
+        if renamed(store, names) != other.epilogue:
+            raise Unlike
 
 
 def _sizes(kernel: Kernel) -> tuple[list[Any], list[Any]]:

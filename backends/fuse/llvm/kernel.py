@@ -76,10 +76,11 @@ class Writing:
         if found is not None:
             return found
         shape = shape_of(like)
+        one = like if isinstance(like, TileKernel) else kernel  # to others it looks like a loop nest without loops
         if shape is None:
-            return _written(kernel, object_code)
+            return _written(one, object_code)
         if shape not in self.by_shape:
-            self.by_shape[shape] = _written(kernel, object_code)
+            self.by_shape[shape] = _written(one, object_code)
         found = self.by_shape[like] = self.by_shape[shape]
         return found
 
@@ -108,6 +109,7 @@ def compile_cpu_kernel(
 
 def _remarks(kernel: Kernel) -> str:
     """Comments that give the user's source lines and what is computed, each expression once."""
+    kernel = kernel.plain() if isinstance(kernel, RenamedKernel) else kernel
     if isinstance(kernel, TileKernel):
         what = str(kernel.tile)
     else:

@@ -236,9 +236,14 @@ class Convolution:
     """What users call it: `convolution` or `linear`."""
 
     @property
+    def operands(self) -> tuple[Buffer | None, ...]:
+        """What it is computed from."""
+        return self.image, self.weight, self.bias
+
+    @property
     def reads(self) -> dict[str, list[Index]]:
         """The buffers that it reads."""
-        return {buffer.name: [] for buffer in (self.image, self.weight, self.bias) if buffer is not None}
+        return {buffer.name: [] for buffer in self.operands if buffer is not None}
 
     @property
     def writes(self) -> list[str]:
@@ -288,8 +293,12 @@ class SmallProduct:
     @property
     def reads(self) -> dict[str, list[Index]]:
         """The buffers that it reads."""
-        bias = () if self.bias is None else (self.bias.name,)
-        return {name: [] for name in (self.left.buffer.name, self.right.buffer.name, *bias)}
+        return {buffer.name: [] for buffer in self.operands if buffer is not None}
+
+    @property
+    def operands(self) -> tuple[Buffer | None, ...]:
+        """What it is computed from."""
+        return self.left.buffer, self.right.buffer, self.bias
 
     @property
     def writes(self) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from framejit.backends.fuse.loop_ir.expr import Expr, load
 from framejit.backends.fuse.loop_ir.index import Index, Var
-from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store
+from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store, TileKernel
 
 
 class RenamedKernel(Kernel):
@@ -42,6 +42,14 @@ class RenamedKernel(Kernel):
 
     def plain(self) -> Kernel:
         """The same as any other kernel is."""
+        if isinstance(self.like, TileKernel):
+            epilogue = self.like.epilogue
+            result = self.like.tile.result.name
+            names = self.names if result in self.names else {**self.names, result: result}
+            return replace(
+                self.like, name=self.name, buffers=self.buffers,
+                epilogue=None if epilogue is None else renamed(epilogue, names),
+            )
         members = tuple(member.plain() for member in self.members if isinstance(member, RenamedKernel))
         return Kernel(
             self.parallel, self.reduction, self.stores, self.device, self.origins, self.name, self.buffers, members,
