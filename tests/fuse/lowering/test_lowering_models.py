@@ -124,7 +124,9 @@ def test_transformer_layer(fused, norm_first, dtype):
     model = Block(32, 4, fused, norm_first).eval().to(dtype)
     tolerance = {"atol": 5e-2, "rtol": 5e-2} if dtype == torch.bfloat16 else {"atol": 1e-4, "rtol": 1e-4}
     graph = check(model, torch.randn(2, 7, 32).to(dtype), fused=False, **tolerance)
-    assert set(externs(graph)) == {"linear", "scaled_dot_product_attention" if fused else "matmul"}
+    # small products in float32 are kernels, where the processor is one for them
+    assert set(externs(graph)) - {"linear"} == {"scaled_dot_product_attention" if fused else "matmul"}
+    assert "linear" in externs(graph) or dtype == torch.float32
 
 
 def test_llama_layer():

@@ -40,7 +40,7 @@ def program_on_disk(folder):
     x = torch.randn(3, 4)
 
     def f(x):
-        return F.linear(x.sin() + 1, x).sum(-1), x.cos()
+        return F.linear(x.double().sin() + 1, x.double()).sum(-1), x.cos()
 
     fresh(f, x)
     (file,) = plan_files(folder)
