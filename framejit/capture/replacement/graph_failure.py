@@ -30,7 +30,7 @@ from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph_builder import Origin
 from framejit.capture.replacement.graph_effects import Precautions, may_draw, written_by
-from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared, put_back
+from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared, memory_of, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings
@@ -189,9 +189,9 @@ def rehearse(
     with torch.enable_grad(), torch._C.DisableTorchFunctionSubclass():
         # inputs that shared no memory when the graph was captured may do so now
         memory = {
-            _memory(tensor) for node, tensor in zip(placeholders, inputs) if storage_of(node.meta["val"]) in written
+            memory_of(tensor) for node, tensor in zip(placeholders, inputs) if storage_of(node.meta["val"]) in written
         }
-        stand_ins = [_stand_in(tensor, _memory(tensor) in memory, copies) for tensor in inputs]
+        stand_ins = [_stand_in(tensor, memory_of(tensor) in memory, copies) for tensor in inputs]
     try:
         torch.set_autocast_cache_enabled(False)  # the program's casts stay, without the trial's
         with (
@@ -205,11 +205,6 @@ def rehearse(
         for setter, values in initial_state:
             setter(*values)
         kept.restore()
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """The memory of a tensor, of those that are alive; that of one without a storage is its own."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.UntypedStorage]) -> torch.Tensor:

@@ -19,10 +19,15 @@ def copies_of(tensors: Sequence[torch.Tensor]) -> list[Copied]:
         ]
 
 
+def memory_of(tensor: torch.Tensor) -> int:
+    """The memory of a tensor, of those that are alive; that of one without a storage is its own."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
 def share_memory(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether any two tensors may lie in the same memory."""
     with torch._C.DisableTorchFunctionSubclass():
-        return len({tensor.untyped_storage()._cdata for tensor in tensors}) < len(tensors)
+        return len({memory_of(tensor) for tensor in tensors}) < len(tensors)
 
 
 def copies_where_shared(tensors: Sequence[torch.Tensor], always: int, where_shared: Sequence[int]) -> list[Copied]:

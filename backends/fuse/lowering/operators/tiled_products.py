@@ -90,7 +90,6 @@ def _rows(b: Builder, left: Tensor) -> Tensor:
     count = math.prod(leading)
     dims = [(size, step) for size, step in zip(leading, left.strides) if not surely_equal(size, 1)]
     if all(surely_equal(longer, size * step) for (_, longer), (size, step) in zip(dims, dims[1:])):
-        b.realise(left.content)
         return Tensor(left.content, (count, inner), (dims[-1][1] if dims else 0, left.strides[-1]), left.offset)
     buffer = laid_out(b, left, contiguous_strides(left.sizes), is_flat=True)
     return Tensor(b.held(buffer), (count, inner), (inner, 1), 0)
