@@ -13,6 +13,7 @@ from typing import Final
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
 from framejit.backends.fuse.llvm.plan import GRAIN
+from framejit.backends.fuse.llvm.products.convolution import LONG
 from framejit.backends.fuse.llvm.products.tile_epilogue import TileEpilogue, after, vectors
 from framejit.backends.fuse.llvm.tiles import transposed
 from framejit.backends.fuse.loop_ir.nodes import SmallProduct, TileKernel
@@ -22,8 +23,6 @@ LANES: Final = 8
 """Elements of a vector of 32 bytes."""
 ROWS: Final = {1: 12, 2: 6}
 """Rows of a tile, by the vectors of its columns: what 16 registers hold."""
-LONG: Final = 256
-"""Products that are added up one after the other; see `convolution.py`."""
 ARGUMENTS: Final = (
     "rows", "inner", "columns", "width", "left_offset", "left_row", "left_inner", "right_offset", "right_inner",
     "right_column",
