@@ -5,7 +5,8 @@ framejit, eager and torch.compile, in turns.
         [--mode reduce-overhead] [--json FILE]
 
 Each side has a model and an optimiser of its own with equal weights, and compiles the function from inputs to loss;
-`loss.backward()` and the optimiser's step stand outside. `ms` is milliseconds a step, with half the range of the rounds
+`loss.backward()` and the optimiser's step stand outside. Rows that end in `_results` compile the function from inputs
+to all that the model gives, logits and caches among it, as one does who compiles the model alone. `ms` is milliseconds a step, with half the range of the rounds
 in percent; `first` the seconds of the first step; `MB` the most bytes alive in a step, on GPUs without what other sides
 hold, on CPUs without weights and the optimiser's state. A row is WRONG where the loss or a gradient of the first step
 is further from eager's in float64 than eager's own by more than rounding (rows with dropout: where the loss is).
@@ -51,12 +52,13 @@ MODELS: dict[str, Workload] = {}
 
 @dataclass
 class Training:
-    """`loss(module, *args)` is what a side compiles."""
+    """`given(module, *args)` is what a side compiles, and the loss `loss` of what it gives."""
 
     module: nn.Module
-    loss: Callable[..., torch.Tensor]
+    given: Callable[..., Any]
     args: tuple[Any, ...]
     has_dropout: bool = False
+    loss: Callable[[Any], torch.Tensor] = lambda given: given
 
 
 def trained(text: str) -> Callable[[Callable[[Setting], Any]], Callable[[Setting], Any]]:
@@ -69,20 +71,30 @@ def trained(text: str) -> Callable[[Callable[[Setting], Any]], Callable[[Setting
 
 def _language_model(
     s: Setting, model: str, config: str, vocabulary: int, shape: tuple[int, int], has_dropout: bool = False,
-    **settings: Any,
+    has_results: bool = False, **settings: Any,
 ) -> Training:
     import transformers
 
     torch.manual_seed(0)
     made = getattr(transformers, model)(getattr(transformers, config)(**settings)).train()
-    ids = Draw(s, 0).below(vocabulary, *shape)
-    return Training(
-        made.to(s.device, s.dtype), lambda module, ids: module(input_ids=ids, labels=ids).loss, (ids,), has_dropout
-    )
+    made, ids = made.to(s.device, s.dtype), Draw(s, 0).below(vocabulary, *shape)
+    if has_results:
+        called = lambda module, ids: module(input_ids=ids, labels=ids)  # noqa: E731
+        return Training(made, called, (ids,), has_dropout, lambda given: given.loss)
+    return Training(made, lambda module, ids: module(input_ids=ids, labels=ids).loss, (ids,), has_dropout)
 
 
 @trained("GPT-2 124M, 8 x 1024")
 def gpt2(s: Setting) -> Training:
+    return _gpt2(s)
+
+
+@trained("GPT-2 124M, 8 x 1024, all results")
+def gpt2_results(s: Setting) -> Training:
+    return _gpt2(s, has_results=True)
+
+
+def _gpt2(s: Setting, has_results: bool = False) -> Training:
     narrow = s.pick({"n_embd": 32, "n_head": 2, "n_layer": 1}, {"n_embd": 256, "n_head": 8, "n_layer": 4}, {})
     words = s.pick(500, 8000, 50257)
     still = {
@@ -90,7 +102,8 @@ def gpt2(s: Setting) -> Training:
         "vocab_size": words,
     }
     return _language_model(
-        s, "GPT2LMHeadModel", "GPT2Config", words, s.pick((2, 16), (4, 128), (8, 1024)), **narrow, **still
+        s, "GPT2LMHeadModel", "GPT2Config", words, s.pick((2, 16), (4, 128), (8, 1024)), has_results=has_results,
+        **narrow, **still
     )
 
 
@@ -189,10 +202,10 @@ def stepping(case: Training, name: str, options: Any) -> tuple[Callable[..., Any
     """A step of one side, with a model and an optimiser of its own."""
     module = copy.deepcopy(case.module)
     optimiser = torch.optim.AdamW(module.parameters(), lr=1e-5, fused=True)
-    compiled = implement(name, case.loss, options.backend, options.mode)
+    compiled = implement(name, case.given, options.backend, options.mode)
 
     def step(*args: Any) -> torch.Tensor:
-        loss = compiled(module, *args)
+        loss = case.loss(compiled(module, *args))
         loss.backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
@@ -202,7 +215,7 @@ def stepping(case: Training, name: str, options: Any) -> tuple[Callable[..., Any
 
 
 def first_gradients(
-    case: Training, compiled: Callable[..., torch.Tensor], dtype: torch.dtype | None = None
+    case: Training, compiled: Callable[..., Any], dtype: torch.dtype | None = None
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The loss, and the gradients of a first backward, of a copy of the model, perhaps in another dtype."""
     module = copy.deepcopy(case.module)
@@ -211,7 +224,7 @@ def first_gradients(
         module = module.to(dtype)
         args = tuple(a.to(dtype) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args)
     torch.manual_seed(0)
-    loss = compiled(module, *args)
+    loss = case.loss(compiled(module, *args))
     loss.backward()
     return loss.detach().double(), [p.grad.double() for p in module.parameters() if p.grad is not None]
 
@@ -233,8 +246,8 @@ def measured(case: Training, s: Setting, options: Any) -> dict[str, Result]:
     """All sides, compiled, checked and timed in turns."""
     results: dict[str, Result] = {name: Result() for name in options.impls}
     sides: dict[str, Callable[..., Any]] = {}
-    exact = first_gradients(case, case.loss, torch.float64)
-    eager = errors(exact, first_gradients(case, case.loss))
+    exact = first_gradients(case, case.given, torch.float64)
+    eager = errors(exact, first_gradients(case, case.given))
     for name in options.impls:
         result = results[name]
         with reported_in(result):
@@ -256,7 +269,7 @@ def measured(case: Training, s: Setting, options: Any) -> dict[str, Result]:
             else:
                 result.peak_bytes = allocated_on_cpu(step, case.args)
             sides[name] = step
-            found = errors(exact, first_gradients(case, implement(name, case.loss, options.backend, options.mode)))
+            found = errors(exact, first_gradients(case, implement(name, case.given, options.backend, options.mode)))
             looked_at = slice(0, 1) if case.has_dropout else slice(0, 2)
             limit = 0.05 if case.has_dropout else 4 * ROUNDING[s.dtype]
             result.error_norm, result.error_worst = found
