@@ -6,10 +6,11 @@ framejit, eager and torch.compile, in turns.
 
 Each side has a model and an optimiser of its own with equal weights, and compiles the function from inputs to loss;
 `loss.backward()` and the optimiser's step stand outside. Rows that end in `_results` compile the function from inputs
-to all that the model gives, logits and caches among it, as one does who compiles the model alone. `ms` is milliseconds a step, with half the range of the rounds
-in percent; `first` the seconds of the first step; `MB` the most bytes alive in a step, on GPUs without what other sides
-hold, on CPUs without weights and the optimiser's state. A row is WRONG where the loss or a gradient of the first step
-is further from eager's in float64 than eager's own by more than rounding (rows with dropout: where the loss is).
+to all that the model gives, logits and caches among it, as one does who compiles the model alone. `ms` is milliseconds
+a step, with half the range of the rounds in percent; `first` the seconds of the first step; `MB` the most bytes alive
+in a step, on GPUs without what other sides hold, on CPUs without weights and the optimiser's state. A row is WRONG
+where the loss or a gradient of the first step is further from eager's in float64 than eager's own by more than rounding
+(rows with dropout: where the loss is).
 Wanted:
   GPU   time at most 0.85 of torch.compile's, memory at most 0.9 of its, first step at most a quarter
   CPU   time at most 1/1.1 of torch.compile's, first step at most a tenth

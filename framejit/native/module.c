@@ -88,8 +88,8 @@ PyMODINIT_FUNC PyInit__native(void)
     PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED);  /* the interpreter enables its lock, and keeps it */
 #endif
     if (cpython_layout_init(module) < 0 || dict_watch_init(module) < 0 || guard_tree_init(module) < 0
-        || tensor_access_init(module) < 0 || tensor_owners_init(module) < 0 || thread_state_init(module) < 0
-        || process_state_init(module) < 0 || entry_cache_init(module) < 0 || entry_init(module) < 0
+        || tensor_access_init(module) < 0 || tensor_owners_init(module) < 0 || autograd_nodes_init(module) < 0
+        || thread_state_init(module) < 0 || process_state_init(module) < 0 || entry_cache_init(module) < 0 || entry_init(module) < 0
         || dispatcher_init(module) < 0 || code_record_init(module) < 0 || frame_hook_init(module) < 0
         || plan_init(module) < 0 || torch_symbols_init(module) < 0 || torch_warnings_init(module) < 0
         || cuda_driver_init(module) < 0 || lru_cache_init(module) < 0 || hash_table_init(module) < 0

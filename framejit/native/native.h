@@ -26,6 +26,7 @@ int tensor_spec_init(void);
 int tensor_spec_runs_python(const TensorSpec *spec);
 int tensor_access_init(PyObject *module);
 int tensor_owners_init(PyObject *module);
+int autograd_nodes_init(PyObject *module);
 
 /* ---- thread_state.c ---- */
 extern PyTypeObject State_Type;

@@ -76,6 +76,10 @@ class CompiledGraph:
         name = f"{self.name}_backward{number + 1 if number else ''}"
         return CompiledGraph(name, self.module, self.graph_id, self.autotune)
 
+    def divided(self) -> CompiledGraph:
+        """An account of the graph's forward for when each of its segments is to have a backward of its own."""
+        return CompiledGraph(f"{self.name}_divided", self.module, self.graph_id, self.autotune)
+
     @property
     def state(self) -> str:
         """`measuring`, `compiled`, or `eager` where eager measured quicker or nothing could be compiled."""

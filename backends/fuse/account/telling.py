@@ -60,6 +60,12 @@ def tell_launches(graph: CompiledGraph) -> Callable[[str, str], None]:
     return tell
 
 
+def tell_divided(graph: CompiledGraph, outcome: str) -> None:
+    """An event: gradients are asked for at results of a graph that its backward went through in one go."""
+    reason = "gradients are asked for at results that lead to the loss"
+    emit("fusion", graph_id=graph.graph_id, graph=graph.name, text=f"{reason}: {outcome}", reason=reason)
+
+
 def tell_unfused(graph: CompiledGraph) -> None:
     """An event: why a graph runs as ATen operations."""
     emit(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+from framejit.backends.fuse.account.telling import tell_divided
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
@@ -19,22 +21,21 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
+from framejit.backends.fuse.training.assemble_joined import joined_nodes
 from framejit.backends.fuse.training.backward import Backward, Given, Outgoing
 from framejit.backends.fuse.training.buckets import Buckets
-from framejit.backends.fuse.training.differentiable import (
-    CompiledSegment,
-    Differentiable,
-    Like,
-    OtherBackwards,
-    ViewSegment,
-)
+from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
 from framejit.backends.fuse.training.half import CompiledHalf, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Recorded
+from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
+from framejit.backends.fuse.training.node_watch import can_watch
 from framejit.backends.fuse.training.partition import BackwardPart, Partition, parted
+from framejit.backends.fuse.training.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
 from framejit.backends.fuse.training.segments import Edge, Segment
 from framejit.backends.fuse.training.what_is_looked_at import second_run_of
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
+from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import warn
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
@@ -44,29 +45,38 @@ Compiles = Callable[[Graph, int | None, SymbolicSizes | None], CompiledHalf]
 """Compiles a graph, given the number of the segment whose backward it is, and the sizes that are symbolic."""
 
 
+Divide = Callable[[], Differentiable]
+"""Compiles a graph again, with a backward for each of its segments."""
+
+
 def assembled(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles, accounts: Sequence[CompiledGraph],
-    symbolic_sizes: SymbolicSizes | None = None, buckets: Buckets | None = None,
+    gm: fx.GraphModule, entrances: Sequence[Entrance], compiles: Compiles, accounts: Sequence[CompiledGraph],
+    symbolic_sizes: SymbolicSizes | None = None, buckets: Buckets | None = None, divide: Divide | None = None,
+    examples: Sequence[torch.Tensor] | None = None,
 ) -> Differentiable:
     """Record, part and compile a graph. `accounts`: of forward and backwards, to which those are added that `compiles`
-    meets. Raises NotFusable where the graph has to run as ATen."""
-    return _Assembly(gm, examples, compiles, symbolic_sizes, buckets).made(accounts)
+    meets. `divide`: what compiles it otherwise where segments that lead to a loss are joined; None if they are not to
+    be. `examples`: inputs, to be looked at where they were not before. Raises NotFusable where the graph has to run as
+    ATen."""
+    made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide)
+    if examples is not None:
+        check_inputs(made.recorded.graph, examples)
+    return made.made(accounts)
 
 
 class _Assembly:
     """What the parts of one graph are made of."""
 
     def __init__(
-        self, gm: fx.GraphModule, examples: Sequence[torch.Tensor], compiles: Compiles,
-        symbolic_sizes: SymbolicSizes | None, buckets: Buckets | None,
+        self, gm: fx.GraphModule, entrances: Sequence[Entrance], compiles: Compiles,
+        symbolic_sizes: SymbolicSizes | None, buckets: Buckets | None, divide: Divide | None,
     ) -> None:
         self.gm, self.compiles, self.symbolic_sizes, self.buckets = gm, compiles, symbolic_sizes, buckets
         self.torch_state, self.default_dtype = thread_state(), torch.get_default_dtype()
-        self.entrances = [Entrance.of(example) for example in examples]
+        self.entrances, self.divide = entrances, divide
         conditions = None if symbolic_sizes is None else symbolic_sizes.conditions
-        self.recorded = Recorded(gm, self.entrances, conditions, buckets)
+        self.recorded = Recorded(gm, entrances, conditions, buckets, divide is not None and can_watch())
         self.second_run = second_run_of(self.recorded, gm, self.torch_state)
-        check_inputs(self.recorded.graph, examples)
 
     def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:
         recorded = self.recorded
@@ -75,10 +85,13 @@ class _Assembly:
             partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes,
             len(partition.joint.outputs),
         )
-        numbers = _numbers(recorded.segments)
+        numbers = _numbers([*recorded.nodes, *recorded.segments])
         kept: dict[int, list[int]] = {}
-        segments: list[CompiledSegment | ViewSegment] = []
-        for number, segment in enumerate(recorded.segments):
+        segments: list[SegmentNode | ViewSegment] = []
+        whole = None
+        if recorded.is_joined:
+            whole, segments = joined_nodes(recorded, partition, _sources(partition), numbers, self._backward_of)
+        for number, segment in enumerate(() if recorded.is_joined else recorded.segments):
             part = partition.backwards.get(number)
             if part is None:
                 segments.append(ViewSegment([numbers[edge] for edge in segment.outputs], segment.results))
@@ -89,7 +102,7 @@ class _Assembly:
             self.gm.forward, accounts, self.torch_state, self.default_dtype, len(recorded.inputs),
             len(recorded.differentiable), recorded.written, recorded.stages,
             () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.results.plain(),
-            self.second_run, forward, segments, RecordedBackwards(self, kept), partition.kept_by_line(),
+            self.second_run, forward, segments, whole, RecordedBackwards(self, kept), partition.kept_by_line(),
             partition.computed_again_by_line(),
         )
 
@@ -101,7 +114,7 @@ class _Assembly:
         recorded = self.recorded
         segment, like, tied = recorded.segments[number], recorded.like[number], recorded.results.tied
         saved = [sources[value] for value in part.saved]
-        behind = self._results_behind(number)
+        behind = results_behind(recorded, number)
         if any(not is_input and position in behind for is_input, position in saved):
             raise NeedsGradients("its backward looks at a result that others lead to")
         usual, n_inputs, found = recorded.usual(number), len(recorded.inputs), part.backward.gradients
@@ -114,40 +127,17 @@ class _Assembly:
         written = [place for place in results if place in tied]
         own = {tied[place] for place in written}
         return CompiledSegment(
-            number, saved, [each for each in self._watched(number, segment.kept) if each not in saved],
-            bool(saved) or segment.keeps,
+            number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,
             [None if each is None else Like(as_sizes(each.shape), each.dtype, each.device) for each in like],
-            tuple((place, as_sizes(strides)) for place, strides in usual),
-            [numbers[segment.outputs[place]] for place, _ in usual],
+            [place for place, _ in usual], [numbers[segment.outputs[place]] for place, _ in usual],
             [numbers[segment.borders[place]] for place in handed_back], results, inputs, leaving, written,
             frozenset(position for position in tied.values() if position not in own),
             [position for position in own if position not in inputs],
-            backward_of(part, leaving, self.compiles, self.symbolic_sizes),
+            tuple((place, as_sizes(strides)) for place, strides in usual), self._backward_of(part, leaving),
         )
 
-    def _results_behind(self, number: int) -> set[int]:
-        """Where the forward plan gives the results of segments behind this one."""
-        behind = self.recorded.segments[number + 1 :]
-        results = [number for segment in behind if not segment.is_view for number in segment.results]
-        return {self.recorded.differentiable[number] for number in results}
-
-    def _watched(self, number: int, kept: Set[int]) -> list[tuple[bool, int]]:
-        """`kept`: the addresses of the storages that eager keeps. What the program checkpoints is computed again in
-        eager, too, so that nobody looks at what became of it."""
-        recorded = self.recorded
-        if any(node.origin.checkpoint for node in recorded.graph.nodes):
-            return []
-        behind = self._results_behind(number)
-        inputs = [place for place, fake in enumerate(recorded.inputs) if fake.untyped_storage()._cdata in kept]
-        given = [
-            place
-            for place, root in enumerate(recorded.results.roots)
-            if place not in recorded.results.tied
-            and place not in behind
-            and isinstance(root, torch.Tensor)
-            and root.untyped_storage()._cdata in kept
-        ]
-        return [*((True, place) for place in inputs), *((False, place) for place in given)]
+    def _backward_of(self, part: BackwardPart, leaving: Sequence[int]) -> Backward:
+        return backward_of(part, leaving, self.compiles, self.symbolic_sizes)
 
     def recorded_for(self, sizes: Sizes) -> tuple[Recorded, SymbolicSizes]:
         """The graph recorded anew, so that what is asked of sizes is asked of these, and what was asked before goes
@@ -239,7 +229,41 @@ class RecordedBackwards(OtherBackwards):
     def __init__(self, assembly: _Assembly, kept: dict[int, list[int]]) -> None:
         super().__init__()
         self._assembly, self._kept = assembly, kept
+        self._lock = threading.Lock()
         self._symbolic: list[SymbolicBackward] = []
+
+    def divided(self, graph: Differentiable) -> Callable[..., tuple[Any, ...]]:
+        """Compiled when it is first asked for. With symbolic sizes, which would have to meet other conditions, and
+        where that fails, it is the operations."""
+        with SignalsWait(), self._lock:
+            if self.divided_graph is None:
+                self.divided_graph = self._compiled_divided(graph)
+                self.tell()
+            return self.divided_graph
+
+    def _compiled_divided(self, graph: Differentiable) -> Callable[..., tuple[Any, ...]]:
+        made, account = self._assembly, graph.accounts[0]
+        if made.divide is None or made.symbolic_sizes is not None:
+            tell_divided(account, "it runs as ATen from now on, as sizes are left open")
+            return graph.as_aten
+        try:
+            with restored_thread_state():
+                restore(made.torch_state)
+                divided = made.divide()
+        except NotFusable as e:
+            tell_divided(account, f"it runs as ATen from now on ({e})")
+            return graph.as_aten
+        except Exception as e:  # in the midst of the program
+            if config.debug:
+                raise
+            warn(
+                "a graph could not be compiled with a backward for each of its results, and runs as ATen: "
+                f"{type(e).__name__}: {e}"
+            )
+            return graph.as_aten
+        tell_divided(account, "each has a backward of its own from now on")
+        graph.accounts = divided.accounts
+        return divided
 
     def find(self, segment: CompiledSegment, given: Given) -> Backward:
         """The backward for these gradients. Where that one would look at what is not kept, it is the one for gradients

@@ -16,6 +16,7 @@ from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
 from framejit.backends.fuse.compile_graph import plan_record
+from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, run_passes
@@ -23,7 +24,7 @@ from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
 from framejit.backends.fuse.targets.lookup import recorder_of
-from framejit.backends.fuse.training.assemble import assembled
+from framejit.backends.fuse.training.assemble import Divide, assembled
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
 from framejit.backends.fuse.training.differentiable import Differentiable
 from framejit.backends.fuse.training.half import CompiledHalf, Launches
@@ -37,25 +38,34 @@ def compile_differentiable(
     symbolic_sizes: SymbolicSizes | None = None,
 ) -> Differentiable:
     """Compile a graph that gradients are wanted of. Raises NotFusable where it has to run as ATen."""
-    buckets = buckets_of(examples)
+    entrances, buckets = [Entrance.of(example) for example in examples], buckets_of(examples)
+    launches = _are_launched(gm, examples, account, symbolic_sizes)
+
+    def compiled(
+        buckets: Buckets | None, examples: Sequence[torch.Tensor] | None, account: CompiledGraph, joins: bool
+    ) -> Differentiable:
+        """`account`: of the forward. `joins`: whether segments that lead to a loss are joined."""
+        divide = (lambda: compiled(buckets, None, account.divided(), False)) if joins else None
+        return _differentiable(gm, entrances, account, symbolic_sizes, buckets, launches, divide, examples)
+
     if buckets is not None:
         try:
-            return _differentiable(gm, examples, account, symbolic_sizes, buckets)
+            return compiled(buckets, examples, account, True)
         except NotFusable as e:
             warn(
                 f"the backward of {account.name} is not divided where buckets of DistributedDataParallel are full: "
                 f"processes exchange its gradients at its end ({e})"
             )
-    return _differentiable(gm, examples, account, symbolic_sizes, None)
+    return compiled(None, examples, account, True)
 
 
 def _differentiable(
-    gm: fx.GraphModule, examples: Sequence[torch.Tensor], account: CompiledGraph, symbolic_sizes: SymbolicSizes | None,
-    buckets: Buckets | None,
+    gm: fx.GraphModule, entrances: Sequence[Entrance], account: CompiledGraph, symbolic_sizes: SymbolicSizes | None,
+    buckets: Buckets | None, launches: bool, divide: Divide | None, examples: Sequence[torch.Tensor] | None,
 ) -> Differentiable:
     accounts = [account]
     of_backwards: dict[int, CompiledGraph] = {}
-    launched = LaunchedHalves() if _are_launched(gm, examples, account, symbolic_sizes) else None
+    launched = LaunchedHalves() if launches else None
 
     def compiles(graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None) -> CompiledHalf:
         if segment is None:
@@ -64,7 +74,7 @@ def _differentiable(
             accounts.append(of_backwards.setdefault(segment, account.of_backward(len(of_backwards))))
         return _compiled(graph, of_backwards[segment], symbolic_sizes, launched)
 
-    made = assembled(gm, examples, compiles, accounts, symbolic_sizes, buckets)
+    made = assembled(gm, entrances, compiles, accounts, symbolic_sizes, buckets, divide, examples)
     for backward in of_backwards.values():
         backward.run = made
     tell_training(accounts, made.kept, made.computed_again)

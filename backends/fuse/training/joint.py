@@ -36,9 +36,10 @@ from framejit.backends.fuse.training.backward import Given
 from framejit.backends.fuse.training.buckets import Buckets, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
+from framejit.backends.fuse.training.joining import joined
 from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder
-from framejit.backends.fuse.training.segments import Edge, Segment, by_node, gradients
+from framejit.backends.fuse.training.segments import Edge, Segment, by_node, check_count, gradients
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.data_sizes import is_of_data
@@ -110,11 +111,11 @@ class Recorded:
 
     def __init__(
         self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None = None,
-        buckets: Buckets | None = None
+        buckets: Buckets | None = None, joins: bool = False
     ) -> None:
         """`entrances`: of the inputs. `conditions`: take down what is asked of symbolic sizes. `buckets`: which
-        gradients are wanted before the backward is over. Raises NotFusable for what can't be written down, or must be
-        seen by autograd operation by operation."""
+        gradients are wanted before the backward is over. `joins`: whether segments are joined that lead to a loss.
+        Raises NotFusable for what can't be written down, or must be seen by autograd operation by operation."""
         run = _ForwardRun(gm, entrances, conditions)
         with restored_thread_state(), light():
             self.graph = run.run()
@@ -134,7 +135,13 @@ class Recorded:
         """The stage of the backward at whose end the gradient of an input is there, by its position."""
         stages = by_node(self.stages, self.inputs)
         with light():  # what nodes of autograd keep is detached fakes
-            self.segments = self.results.segments(self.inputs, returned, self._ends, stages)
+            self.nodes = self.results.segments(self.inputs, returned, self._ends, stages)
+        """The segments of which each is a node of autograd."""
+        as_one = joined(self.nodes, self._is_loss) if joins and not self.results.tied else []
+        self.is_joined = bool(as_one)
+        self.segments = as_one or self.nodes
+        """Those of which each has a backward."""
+        check_count(self.segments)
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 
@@ -143,6 +150,13 @@ class Recorded:
             return [None] * len(segment.outputs)
         results = [self.results.given[self.differentiable[number]] for number in segment.results]
         return results + [None] * (len(segment.outputs) - len(results))
+
+    def _is_loss(self, number: int) -> bool:
+        """Whether a result is a single number, which a backward may begin at."""
+        if number >= len(self.differentiable):
+            return False
+        given = self.results.given[self.differentiable[number]]
+        return given.dim() == 0 and given.is_floating_point()
 
     def _refuse(self, changed: set[Any]) -> None:
         """Raises NeedsGradients for what autograd knows more of than nodes of ours can say. `changed`: storages that

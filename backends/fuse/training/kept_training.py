@@ -22,8 +22,9 @@ from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.kernel_record import BadRecord
 from framejit.backends.fuse.cache.plan_key import NotCacheable
 from framejit.backends.fuse.training.backward import Backward, Given
-from framejit.backends.fuse.training.differentiable import CompiledSegment, Differentiable, OtherBackwards
-from framejit.backends.fuse.training.half import Half, Trial
+from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
+from framejit.backends.fuse.training.half import Trial
+from framejit.backends.fuse.training.segment_nodes import CompiledSegment
 from framejit.backends.fuse.training.training_record import TrainingReader, TrainingWriter
 from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from framejit.environment.collector import resting
@@ -61,6 +62,8 @@ def find_training(key: str, module: Any, graph_id: int, give_up: Callable[[], No
     if ddp is not None and ddp.DistributedDataParallel._get_active_ddp_module() is not None:
         raise NotCacheable("its backward is to be divided for DistributedDataParallel")
     data, learnt = _got(key), _read_learnt(key)
+    if learnt.divided and learnt.divided != key:
+        return find_training(learnt.divided, module, graph_id, give_up)
     account = CompiledGraph(name_of(graph_id, module.meta), weakref.ref(module), graph_id)
     with resting():
         reader = TrainingReader(account, module)
@@ -97,6 +100,9 @@ class _Learnt:
     others: dict[tuple[int, Given], tuple[str, Trial]] = field(default_factory=dict)
     """By the segment's number and the gradients that came: the key of the backward for them, empty for the usual one,
     and how its first run went."""
+    divided: str = ""
+    """The key of the graph with a backward for each segment, where gradients were asked for that the one from the loss
+    does not give; empty where none were."""
 
 
 def _read_learnt(key: str) -> _Learnt:
@@ -106,7 +112,8 @@ def _read_learnt(key: str) -> _Learnt:
     if data is None:
         return learnt
     try:
-        halves, others = marshal.loads(data)
+        halves, others, divided = marshal.loads(data)
+        learnt.divided = str(divided)
         learnt.halves = [_trial(*half) for half in halves]
         learnt.others = {(number, given): (str(found), _trial(*trial)) for number, given, found, trial in others}
     except Exception as e:
@@ -135,7 +142,7 @@ class _Keeper:
     def listen(self, graph: Differentiable) -> None:
         """Write when more is known."""
         graph.others.tell = self.update
-        for half in (*_halves(graph), *(found.half for found in graph.others.known.values())):
+        for half in (*graph.halves(), *(found.half for found in graph.others.known.values())):
             half.trial.tell = self.update
 
     def update(self) -> None:
@@ -146,7 +153,7 @@ class _Keeper:
             return
         try:
             learnt = _read_learnt(self._key)
-            trials = [half.trial for half in _halves(graph)]
+            trials = [half.trial for half in graph.halves()]
             halves = [_better(ours, theirs) for ours, theirs in zip_longest(trials, learnt.halves[: len(trials)])]
             for (number, given), found in graph.others.known.items():
                 segment = graph.segments[number]
@@ -155,7 +162,10 @@ class _Keeper:
                 _, known = learnt.others.get((number, given), ("", None))
                 learnt.others[number, given] = key, _better(found.half.trial, known)
             others = [[*which, key, _written(trial)] for which, (key, trial) in learnt.others.items()]
-            disk_cache.put(LEARNT, self._key, marshal.dumps([[*map(_written, halves)], others]))
+            divided = graph.others.divided_graph
+            if isinstance(divided, Differentiable):
+                learnt.divided = keep_training(divided)
+            disk_cache.put(LEARNT, self._key, marshal.dumps([[*map(_written, halves)], others, learnt.divided]))
             self.listen(graph)
         except Exception as e:
             emit("cache", what=LEARNT, hit=False, key=self._key, reason=f"not kept: {type(e).__name__}: {e}")
@@ -163,11 +173,6 @@ class _Keeper:
 
 def _written(trial: Trial) -> list[Any]:
     return [trial.is_over, trial.differences]
-
-
-def _halves(graph: Differentiable) -> list[Half]:
-    """The halves that every call may run, in order."""
-    return [graph.forward, *(each.half() for each in graph.segments if isinstance(each, CompiledSegment))]
 
 
 class _KeptBackwards(OtherBackwards):
@@ -178,6 +183,11 @@ class _KeptBackwards(OtherBackwards):
     ) -> None:
         super().__init__()
         self._reader, self._others, self._give_up = reader, others, give_up
+
+    def divided(self, graph: Differentiable) -> Callable[..., tuple[Any, ...]]:
+        """The operations: from here on the function is captured in this process."""
+        self._give_up()
+        return graph.as_aten
 
     def find(self, segment: CompiledSegment, given: Given) -> Backward | None:
         """The backward for these; None for gradients that no process has met, from where on the function is captured

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -21,6 +21,10 @@ from framejit.backends.fuse.random_numbers.generators import drawing_in_vain, ge
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
 from framejit.late_dataclass import dataclass
 
+if TYPE_CHECKING:
+    from framejit.backends.fuse.training.node_watch import Watch
+    from framejit.backends.fuse.training.whole_backward import WholeRun
+
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]
 """What inputs held before the graph wrote into them, by their positions."""
@@ -29,7 +33,7 @@ Contents = Mapping[int, torch.Tensor]
 class Call:
     """One run of a graph, as its nodes of autograd know it."""
 
-    __slots__ = ("inputs", "versions", "random")
+    __slots__ = ("inputs", "versions", "random", "watch", "whole")
 
     def __init__(
         self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None,
@@ -48,6 +52,11 @@ class Call:
         backward; tensors that eager's autograd lets go of may go."""
         self.versions = _versions(self.inputs)
         self.random = random
+        self.watch: Watch | None = None
+        """Tells whether gradients are asked for at the nodes behind the loss, where one node may run the backward of
+        all."""
+        self.whole: WholeRun | None = None
+        """The last such backward."""
 
 
 @dataclass(eq=False)

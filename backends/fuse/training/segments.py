@@ -22,8 +22,7 @@ from framejit.environment.hook_handles import remove_hook
 from framejit.late_dataclass import dataclass
 
 MOST: Final = 32
-"""The most segments that a graph is divided into: each costs a compiled backward, and in each call some
-microseconds."""
+"""The most segments that a graph is divided into where each has a compiled backward of its own."""
 
 NO_STAGES: Final[Mapping[Any, int]] = {}
 
@@ -47,6 +46,10 @@ class Segment:
     """Whether eager keeps tensors for its backward, so that there is no second one without `retain_graph`."""
     kept: set[int] = field(default_factory=set)
     """The storages of these, by their addresses."""
+    leaves: set[Any] = field(default_factory=set)
+    """The nodes where gradients of inputs end that come straight from its operations."""
+    stage: int = 0
+    """The stage of the backward that it belongs to."""
 
 
 def segments_of(
@@ -71,11 +74,14 @@ def segments_of(
     }
     if len(numbers) > 1 and any(isinstance(node, BackwardCFunction) for node in nodes):
         raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
-    segments = [Segment([], []) for _ in numbers]
+    segments = [Segment([], [], stage=stage) for _, stage in numbers]
     for edge, position in places.items():
         segments[number_of[edge[0]]].outputs.append(edge)
         segments[number_of[edge[0]]].results.append(position)
     for node, number in number_of.items():
+        segments[number].leaves.update(
+            before for before, _ in node.next_functions if before is not None and _is_end(before, ends)
+        )
         for tensors in _kept_by(node):
             segments[number].keeps = True
             segments[number].kept.update(tensor.untyped_storage()._cdata for tensor in tensors)
@@ -100,10 +106,7 @@ def needed_segments(
 ) -> list[Segment]:
     """The segments that give these results, and those of results that are views where another segment takes these. What
     leads from a tensor to a view of it goes as the view is made again. Views are numbered behind the results. `ends`
-    and `stages`: as for `segments_of`.
-
-    Raises NeedsGradients for too many.
-    """
+    and `stages`: as for `segments_of`. Raises NeedsGradients for what can't be divided."""
     needed: list[Segment] = []
     taken: set[Edge] = set()
     for segment in reversed(segments_of([*results, *views], ends, stages)):
@@ -113,13 +116,17 @@ def needed_segments(
         segment.is_view = bool(segment.results) and segment.results[0] >= len(results)
         if not segment.is_view:
             taken.update(segment.borders)
-    count = sum(not segment.is_view for segment in needed)
+    return needed[::-1]
+
+
+def check_count(segments: Sequence[Segment]) -> None:
+    """Raises NeedsGradients where they are too many to have backwards of their own."""
+    count = sum(not segment.is_view for segment in segments)
     if count > MOST:
         raise NeedsGradients(
             f"gradients meet at {count} places, as results depend on each other; at most {MOST} nodes are made of a "
             "graph"
         )
-    return needed[::-1]
 
 
 def gradients(
@@ -180,8 +187,13 @@ def _edges(node: Any, ends: Set[Any]) -> Iterator[Edge]:
     return (
         (before, number)
         for before, number in node.next_functions
-        if before is not None and before.next_functions and before not in ends
+        if before is not None and not _is_end(before, ends)
     )
+
+
+def _is_end(node: Any, ends: Set[Any]) -> bool:
+    """Whether it is a leaf's, or one of `ends`."""
+    return not node.next_functions or node in ends
 
 
 def by_node(stages: Mapping[int, int], inputs: Sequence[torch.Tensor]) -> dict[Any, int]:

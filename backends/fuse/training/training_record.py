@@ -19,16 +19,13 @@ from framejit.backends.fuse.cache.plan_key import NotCacheable
 from framejit.backends.fuse.cache.value_record import ValueReader, ValueWriter
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
 from framejit.backends.fuse.training.backward import Backward, Outgoing
-from framejit.backends.fuse.training.differentiable import (
-    CompiledSegment,
-    Differentiable,
-    Like,
-    OtherBackwards,
-    ViewSegment,
-)
+from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
 from framejit.backends.fuse.training.half import CompiledHalf, Half, Trial
+from framejit.backends.fuse.training.node_watch import can_watch
 from framejit.backends.fuse.training.results import Base, Results, Step, View
 from framejit.backends.fuse.training.second_run import SecondRun
+from framejit.backends.fuse.training.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
+from framejit.backends.fuse.training.whole_backward import JoinedSegment, Stage, WholeBackward
 
 
 class TrainingWriter(ValueWriter):
@@ -45,8 +42,20 @@ class TrainingWriter(ValueWriter):
             [*graph.written], self.results(graph.results),
             [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at), run.draws],
             self.half(graph.forward),
-            [self.segment(each) for each in graph.segments], [*graph.kept], [*graph.computed_again],
+            [self.segment(each) for each in graph.segments], self.whole(graph.symbolic_whole), [*graph.kept],
+            [*graph.computed_again],
         ]
+
+    def whole(self, whole: WholeBackward | None) -> list[Any]:
+        """The backward from a loss; nothing where there is none."""
+        if whole is None:
+            return []
+        stages = [
+            [*map(list, (stage.saved, stage.tangents, stage.inputs, stage.handed_on)), self.backward(backward)]
+            for stage in whole.stages
+            for backward in [stage.symbolic_backward]
+        ]
+        return [whole.loss, stages]
 
     def results(self, results: Results) -> list[Any]:
         views = [
@@ -72,15 +81,19 @@ class TrainingWriter(ValueWriter):
         outgoing = [out.places, sorted(out.alone), out.pieces, out.parts, sorted(out.passed)]
         return [self.half(backward.half), outgoing, [*backward.strides]]
 
-    def segment(self, segment: CompiledSegment | ViewSegment) -> list[Any]:
+    def segment(self, segment: SegmentNode | ViewSegment) -> list[Any]:
         if isinstance(segment, ViewSegment):
             return [[*segment.outputs], [*segment.results]]
-        return [
+        common = [
             segment.number, [*segment.saved], [*segment.watched], segment.keeps,
-            [None if like is None else [*map(self.value, like)] for like in segment.like], segment.usual,
-            *map(list, (segment.outputs, segment.borders, segment.results, segment.inputs, segment.leaving)),
-            [*segment.written], sorted(segment.before), [*segment.anew], self.backward(segment.symbolic_backward),
+            [None if like is None else [*map(self.value, like)] for like in segment.like],
+            *map(list, (segment.places, segment.outputs, segment.borders, segment.results, segment.inputs)),
+            [*segment.leaving], [*segment.written], sorted(segment.before), [*segment.anew],
         ]
+        if isinstance(segment, JoinedSegment):
+            return [common, segment.stage, [*segment.owned], segment.is_last]
+        assert isinstance(segment, CompiledSegment)
+        return [common, segment.symbolic_usual, self.backward(segment.symbolic_backward), None, None]
 
 
 class TrainingReader(ValueReader):
@@ -95,7 +108,7 @@ class TrainingReader(ValueReader):
     def graph(self, data: Sequence[Any], learnt: Sequence[Trial], others: OtherBackwards) -> Differentiable:
         """The graph, with what is known of each half's first run. Raises NotCacheable where a plan is gone or not for
         this process, BadRecord, and whatever data that is none leads to."""
-        state, dtype, n_inputs, n_roots, written, results, run, forward, segments, kept, again = data
+        state, dtype, n_inputs, n_roots, written, results, run, forward, segments, whole, kept, again = data
         trials = chain(learnt, iter(Trial, None))  # of the rest nothing is known
         devices, changed, looked_at, draws = run
         eager = self._module.forward
@@ -105,9 +118,10 @@ class TrainingReader(ValueReader):
         )
         half = self.half(forward, self._account, next(trials))
         parts = [self.segment(each, trials) for each in segments]
+        from_loss = self.whole(whole, trials) if whole else None
         made = Differentiable(
             eager, [self._account, *self._of_backwards.values()], torch_state, self.value(dtype), n_inputs, n_roots,
-            written, {}, (), self.results(results), second_run, half, parts, others, kept, again,
+            written, {}, (), self.results(results), second_run, half, parts, from_loss, others, kept, again,
         )
         made.fate.runs_as_aten = half.is_repeatable and bool(half.trial.differences)
         return made
@@ -147,13 +161,22 @@ class TrainingReader(ValueReader):
         outgoing = Outgoing(places, frozenset(alone), pieces, parts, frozenset(passed))
         return Backward(self.half(half, self._of_backwards[segment], trial), outgoing, strides)
 
-    def segment(self, data: list[Any], trials: Iterator[Trial]) -> CompiledSegment | ViewSegment:
+    def segment(self, data: list[Any], trials: Iterator[Trial]) -> SegmentNode | ViewSegment:
         if len(data) == 2:
             return ViewSegment(*data)
-        number, saved, watched, keeps, like, usual, outputs, borders, results, inputs, leaving, written, *rest = data
-        before, anew, backward = rest
+        number, saved, watched, keeps, like, *rest, before, anew = data[0]
         likes = [None if each is None else Like(*map(self.value, each)) for each in like]
-        return CompiledSegment(
-            number, saved, watched, keeps, likes, usual, outputs, borders, results, inputs, leaving, written,
-            frozenset(before), anew, self.backward(backward, number, next(trials)),
-        )
+        common = [number, saved, watched, keeps, likes, *rest, frozenset(before), anew]
+        if len(data) == 4:
+            return JoinedSegment(*common, *data[1:])
+        return CompiledSegment(*common, *[data[1], self.backward(data[2], number, next(trials))])
+
+    def whole(self, data: list[Any], trials: Iterator[Trial]) -> WholeBackward:
+        """The backward from a loss."""
+        loss, stages = data
+        if not can_watch():
+            raise NotCacheable("hooks on nodes of autograd can't be seen in this process")
+        read = []
+        for number, (saved, tangents, inputs, handed_on, backward) in enumerate(stages):
+            read.append(Stage(saved, tangents, inputs, handed_on, self.backward(backward, number, next(trials))))
+        return WholeBackward(loss, read)

@@ -39,6 +39,9 @@ static const struct { const char *name, *instead; } symbols[] = {
     {"_ZNK3c107Warning15source_locationEv", "what operations of a plan warn of does not say where in torch"},
     {"_ZNK3c107Warning4typeEv", "what operations of a plan warn of is a UserWarning"},
     {"_ZNK3c107Warning8verbatimEv", "what operations of a plan warn of says where in torch"},
+    /* autograd_nodes.c */
+    {"_ZN5torch8autograd4impl14grad_fn_unsafeERKN2at6TensorE",
+     "a backward is compiled for each place where gradients may be asked for"},
     /* thread_state.c */
     {"_ZN3c104impl26raw_local_dispatch_key_setE", SLOW_STATE},
     {"_ZN3c1013AutogradState13get_tls_stateEv", SLOW_STATE},
