@@ -48,12 +48,12 @@ def stepping(way: str, name: str, options: argparse.Namespace) -> Callable[[], t
     case = MODELS["gpt2"].make(setting)
     module = distributed(copy.deepcopy(case.module), way, options.device)
     optimiser = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
-    compiled = implement(name, case.loss, "fuse")
+    compiled = implement(name, case.given, "fuse")
     # each process has a batch of its own
     args = tuple(ids.roll(1 + dist.get_rank(), 1) for ids in case.args)
 
     def step() -> torch.Tensor:
-        loss = compiled(module, *args)
+        loss = case.loss(compiled(module, *args))
         loss.backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
