@@ -204,6 +204,13 @@ def target(x):
     logits = net(x * w)
     return F.cross_entropy(logits, y), logits
 """),
+    "a loss with all that it is made of": program("""
+y = torch.tensor([1, 0, 3])
+def target(x):
+    h = torch.tanh(net(x)).view(3, 2, 2).transpose(1, 2)
+    logits = net(h.flatten(1) * w)
+    return F.cross_entropy(logits, y), logits, h
+"""),
     "numbers of the program": program("""
 def target(x):
     return net(x) * w * torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -404,6 +411,22 @@ def test_a_plan_that_is_gone_is_missed(folder):
         path.unlink()
         assert Training(LAYERS).captured
     assert not Training(LAYERS).captured
+
+
+def test_gradients_that_are_asked_for_at_what_a_loss_is_made_of():
+    """The backward from the loss is kept, and from when on somebody asks for more, those of each result."""
+    loss = PROGRAMS["a loss with all that it is made of"]
+    assert Training(loss, first_only).captured
+    second = Training(loss, first_only)
+    assert not second.captured and not second.stages
+    asking = Training(loss, hooked)
+    assert not asking.captured
+    for _ in range(3):
+        asking.compare(hooked)
+    assert asking.captured_later
+    for use in (hooked, first_only, backward, last_only):
+        run = Training(loss, use)
+        assert not run.captured and not run.captured_later and not run.stages
 
 
 def test_two_processes_that_keep_the_same_graph_learn_from_each_other(folder):

@@ -169,7 +169,39 @@ def _inner_module_called(rank, compiled):
     return whole(module.parameters())
 
 
+class AllGiven(Net):
+    """Gives its loss with what that is made of; the first layer's weight is the last's, too."""
+
+    def forward(self, x, y):
+        states = []
+        for block in self.blocks:
+            x = block(x)
+            states.append(x)
+        logits = self.head(x) + x @ self.blocks[0].up.weight[:4].t()
+        return F.cross_entropy(logits, y), logits, states
+
+
+def _all_given(rank, compiled, asks):
+    """`asks`: whether the program asks for a gradient at one of the results in some steps."""
+    inner = AllGiven()
+    order = []
+    for name, parameter in inner.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
+    module = data_parallel(compiled(inner))
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    for step, (x, y) in enumerate(batches(rank, 6)):
+        loss, logits, states = module(x, y)
+        if asks and step in (2, 4):
+            states[0].register_hook(lambda gradient: gradient * 2)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [*whole(module.parameters()), torch.tensor([order.count(name) for name in sorted({*order})])]
+
+
 KINDS = {
+    "all results": lambda rank, compiled: _all_given(rank, compiled, False),
+    "all results, gradients asked for": lambda rank, compiled: _all_given(rank, compiled, True),
     "static graph": lambda rank, compiled: _stepped(rank, data_parallel(compiled(Net()), static_graph=True)),
     "other parameters in each process": lambda rank, compiled: _stepped(
         rank, data_parallel(compiled(Uneven(rank)), find_unused_parameters=True)

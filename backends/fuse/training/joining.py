@@ -16,9 +16,11 @@ from framejit.backends.fuse.training.segments import Edge, Segment
 def joined(segments: Sequence[Segment], is_loss: Callable[[int], bool]) -> list[Segment]:
     """The segments joined, those of each stage into one, each behind those that it takes from. Nothing where not all of
     several lead to a loss. `is_loss`: whether a result is one, by its number."""
-    last = segments[-1]
     compiled = [segment for segment in segments if not segment.is_view]
-    if len(compiled) < 2 or last.is_view or len(last.outputs) != 1 or len(last.results) != 1:
+    if len(compiled) < 2:
+        return []
+    last = segments[-1]
+    if last.is_view or len(last.outputs) != 1 or len(last.results) != 1:
         return []
     if last.stage or not is_loss(last.results[0]) or not _lead_to_last(segments):
         return []
