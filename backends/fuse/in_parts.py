@@ -1,6 +1,6 @@
-"""Graphs with loops on data in them, or with gradients that captured code asks for, or with tensors that it wants
-gradients for: what comes before these, between two, and behind the last is compiled like graphs of their own, and so is
-what a loop repeats.
+"""Graphs with loops on data in them, with gradients that captured code asks for, with tensors that it wants gradients
+for, or with functions that run as a whole: what comes before these, between two, and behind the last is compiled like
+graphs of their own, and so is what a loop repeats.
 
 Each part is compiled when it first runs, with the tensors that arrive and in the state of torch's that it runs in: a
 loop that is never gone through costs no compilation. Autograd ties the parts together as it does any two graphs, so
@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import torch
 from torch import fx
@@ -30,7 +30,7 @@ from framejit.backends.graph_identity import (
     identify,
     identity,
 )
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
 
@@ -49,7 +49,7 @@ class Group(NamedTuple):
 
 
 def is_in_parts(gm: fx.GraphModule) -> bool:
-    """Whether a graph has a loop on data in it, or asks for gradients."""
+    """Whether a graph has something in it that stands between parts."""
     return any(map(divides, gm.graph.nodes))
 
 
@@ -59,10 +59,10 @@ def why_whole(gm: fx.GraphModule) -> str:
     for node in gm.graph.nodes:
         if node.op in ("get_attr", "call_module"):
             return "it is compiled in parts, and has an object of its own"
+        if _runs_as_a_whole(node.target) and (loops or any(map(is_size, node.all_input_nodes))):
+            return node.target.why
         if not loops:
             continue
-        if isinstance(node.target, OpaqueCall) and not isinstance(node.target, DataLoop):
-            return node.target.why
         if node.meta.get("written"):
             return "it writes into tensors around a loop on data"
         value = node.meta.get("val")
@@ -262,12 +262,18 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
 
 
 def divides(node: fx.Node) -> bool:
-    """Whether a node stands between parts: a loop on data, or what asks for gradients."""
+    """Whether a node stands between parts: a loop on data, what asks for gradients, or a function that runs as a
+    whole."""
     if node.op == "call_method":
         return node.target == "requires_grad_"
     if node.target is torch.autograd.grad:
         return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
-    return isinstance(node.target, DataLoop)
+    return isinstance(node.target, DataLoop) or _runs_as_a_whole(node.target)
+
+
+def _runs_as_a_whole(target: Any) -> TypeGuard[OpaqueCall]:
+    """Whether a node calls a function that no part can hold. What is checkpointed is written down as operations."""
+    return isinstance(target, OpaqueCall) and not isinstance(target, (CheckpointCall, DataLoop))
 
 
 def changes_state(node: fx.Node) -> bool:

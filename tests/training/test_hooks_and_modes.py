@@ -289,7 +289,7 @@ def test_functions_with_a_backward_of_their_own(several):
         sum(o.sum() for o in (out if several else (out,))).backward()
         return out, x.grad, w.grad
 
-    Twins(fn, leaf(3, 3), leaf(3, 3), fused=False).both(use)  # a node of its own
+    Twins(fn, leaf(3, 3), leaf(3, 3)).both(use)
 
 
 def test_asking_for_gradients_inside():

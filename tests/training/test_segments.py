@@ -8,7 +8,7 @@ from torch import nn
 import framejit
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.recorder import is_without_gradient
-from framejit.backends.fuse.training.segments import MOST, check_count, needed_segments, segments_of
+from framejit.backends.fuse.training.segments import MOST, check_apart, needed_segments, segments_of
 
 from twins import Twins, leaf
 
@@ -171,7 +171,7 @@ def test_parts_of_a_forward():
     for _ in range(MOST + 1):
         results.append(results[-1].sin())
     with pytest.raises(NeedsGradients, match="meet at 33 places"):
-        check_count(needed_segments(results[1:], []))
+        check_apart(needed_segments(results[1:], []))
 
 
 def test_gradients_that_lie_otherwise_where_that_would_need_what_is_not_kept():

@@ -52,4 +52,5 @@ def _joined(members: Sequence[Segment]) -> Segment:
         [], outputs, [edge for edge in borders if edge not in outputs],
         keeps=any(segment.keeps for segment in members), kept=set().union(*(segment.kept for segment in members)),
         leaves=set().union(*(segment.leaves for segment in members)), stage=members[0].stage,
+        has_function=any(segment.has_function for segment in members),
     )

@@ -39,7 +39,7 @@ from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
 from framejit.backends.fuse.training.joining import joined
 from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder
-from framejit.backends.fuse.training.segments import Edge, Segment, by_node, check_count, gradients
+from framejit.backends.fuse.training.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.fakes.data_sizes import is_of_data
@@ -141,7 +141,7 @@ class Recorded:
         self.is_joined = bool(as_one)
         self.segments = as_one or self.nodes
         """Those of which each has a backward."""
-        check_count(self.segments)
+        check_apart(self.segments)
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 

@@ -15,8 +15,10 @@ from typing import Any, Final
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from framejit import _native
+from framejit.environment.hook_handles import remove_hook
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 
 WORD: Final = 8
@@ -110,7 +112,8 @@ def _changed(number: int, change: Callable[[torch.Tensor], Any]) -> set[int]:
     before = _words(pair[number])
     held = change(pair[number])
     after = _words(pair[number])
-    del following, held
+    _forget(held)
+    del following
     return {word for word, (old, new) in enumerate(zip(before, after)) if old != new}
 
 
@@ -142,7 +145,15 @@ def _is_right() -> bool:
             if not watch.unchanged():
                 return False
             held = hook((tensor, middle, view)[number])
-            if watch.unchanged():
+            is_seen = not watch.unchanged()
+            _forget(held)
+            del following
+            if not is_seen:
                 return False
-            del following, held
     return True
+
+
+def _forget(held: Any) -> None:
+    """Lets go of what putting on a hook gave."""
+    if isinstance(held, RemovableHandle):
+        remove_hook(held)

@@ -50,6 +50,8 @@ class Segment:
     """The nodes where gradients of inputs end that come straight from its operations."""
     stage: int = 0
     """The stage of the backward that it belongs to."""
+    has_function: bool = False
+    """Whether a torch.autograd.Function is among its operations, which runs on zeros where no gradient comes."""
 
 
 def segments_of(
@@ -72,13 +74,12 @@ def segments_of(
     number_of = {
         node: numbers.setdefault((frozenset(leads_to[node]), stage_of[node]), len(numbers)) for node in nodes
     }
-    if len(numbers) > 1 and any(isinstance(node, BackwardCFunction) for node in nodes):
-        raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
     segments = [Segment([], [], stage=stage) for _, stage in numbers]
     for edge, position in places.items():
         segments[number_of[edge[0]]].outputs.append(edge)
         segments[number_of[edge[0]]].results.append(position)
     for node, number in number_of.items():
+        segments[number].has_function |= isinstance(node, BackwardCFunction)
         segments[number].leaves.update(
             before for before, _ in node.next_functions if before is not None and _is_end(before, ends)
         )
@@ -119,8 +120,10 @@ def needed_segments(
     return needed[::-1]
 
 
-def check_count(segments: Sequence[Segment]) -> None:
-    """Raises NeedsGradients where they are too many to have backwards of their own."""
+def check_apart(segments: Sequence[Segment]) -> None:
+    """Raises NeedsGradients where segments can't have backwards of their own."""
+    if len(segments) > 1 and any(segment.has_function for segment in segments):
+        raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
     count = sum(not segment.is_view for segment in segments)
     if count > MOST:
         raise NeedsGradients(

@@ -137,9 +137,12 @@ class _Functionalisation:
         if target.dtype != target.storage.first.dtype:
             raise NotFusable(f"{node.operation.name()} writes through a view in another dtype")
         functional = _functional(node.operation)
-        if functional is None or not (node.args and node.args[0] is target):
+        is_out = node.kwargs.get("out") is target
+        if functional is None or not (is_out or node.args and node.args[0] is target):
             raise NotFusable(f"{node.operation.name()} has no form that makes a new tensor")
         args, kwargs = self._arguments(node)
+        if is_out:
+            del kwargs["out"]
         for argument in node.operation._schema.arguments[len(args) :]:  # the other one may have no default
             if not argument.kwarg_only:  # by place: lowering has names of its own
                 args = (*args, kwargs.pop(argument.name, argument.default_value))
@@ -201,13 +204,14 @@ def _fake(value: Value) -> torch.Tensor:
 
 @cache
 def _functional(operation: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operation that makes what this one writes into its first argument: of the same name without the underscore,
-    with the same arguments."""
-    name = operation._opname
+    """The operation that makes what this one writes into its first argument, or into `out`: of the same name without
+    the underscore, with the same arguments."""
+    name, wanted = operation._opname, _arguments(operation)
+    if wanted and wanted[-1][0] == "out":
+        name, wanted = f"{name}_", wanted[:-1]
     packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") and operation.namespace == "aten" else None
     if packet is None:
         return None
-    wanted = _arguments(operation)
     candidates = [operation._overloadname, *packet.overloads()]
     for overload in (getattr(packet, candidate) for candidate in candidates if candidate in packet.overloads()):
         if not overload._schema.is_mutable and _arguments(overload) == wanted and len(overload._schema.returns) == 1:

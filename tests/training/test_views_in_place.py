@@ -1,0 +1,95 @@
+"""Operations of torch's that change, on the way, how a tensor lies in its memory, and those that write into a tensor
+given as `out`."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from twins import Twins, leaf
+
+
+def transposed(x, w):
+    h = (x @ w).sin()
+    rows = h[1:]
+    h.transpose_(0, 1)
+    h.mul_(2)
+    return h, rows
+
+
+def without_sizes_of_one(x, w):
+    h = (x @ w).cos()[:1, None]
+    h.squeeze_().unsqueeze_(-1)
+    return h.sin() * w.sum()
+
+
+def an_argument(x, w):
+    own = x.detach() * 1
+    own.t_()
+    return own * w.sum(), own
+
+
+@pytest.mark.parametrize("fn", [transposed, without_sizes_of_one, an_argument])
+def test_tensors_that_the_program_lays_out_otherwise(fn):
+    """Such graphs run as ATen."""
+
+    def use(fn, x, w):
+        x.grad = w.grad = None
+        results = fn(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        sum(r.square().sum() for r in results).backward()
+        return results, [(r.stride(), r._is_view(), r._version, r.is_leaf) for r in results], x.grad, w.grad
+
+    Twins(fn, leaf(4, 3), leaf(3, 3), fused=False).both(use)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN, nn.LSTM])
+def test_recurrent_layers(kind, batch_first):
+    torch.manual_seed(0)
+    net = kind(3, 4, 2, batch_first=batch_first).double()
+
+    def fn(net, x):
+        out = net(x)[0]
+        return out, out.sin()
+
+    def both(fn, net, x):
+        net.zero_grad()
+        x.grad = None
+        out, results = fn(net, x)
+        results.sum().backward()
+        return out.detach(), (out.stride(), out._version), x.grad, [p.grad for p in net.parameters()]
+
+    twins = Twins(fn, leaf(5, 2, 3), module=net)
+    twins.both(both)
+    with torch.no_grad():
+        twins.both(lambda fn, net, x: [(out, out.stride(), out._version) for out in fn(net, x)])
+
+
+def test_results_written_where_the_program_says():
+    def fn(x, w, state):
+        with torch.no_grad():
+            F.normalize(w @ state, dim=0, out=state)
+            torch.mul(w, 2, out=(scaled := torch.empty_like(w)))
+            torch.addmm(state[:, None], w, w, out=(product := torch.zeros(3, 3, dtype=w.dtype)))
+        return x @ w / state.square().sum() + scaled[0] + product.sum()
+
+    def both(fn, x, w, state):
+        x.grad = w.grad = None
+        fn(x, w, state).sum().backward()
+        return x.grad, w.grad, state, state._version
+
+    Twins(fn, leaf(4, 3), leaf(3, 3), torch.randn(3, dtype=torch.float64)).both(both)
+
+
+def test_norms_of_weights():
+    torch.manual_seed(0)
+    norms = torch.nn.utils.parametrizations
+    net = nn.Sequential(norms.spectral_norm(nn.Linear(3, 4)), nn.Tanh(), norms.weight_norm(nn.Linear(4, 2))).double()
+
+    def both(fn, net, x):
+        net.zero_grad()
+        fn(net, x).sum().backward()
+        return [p.grad for p in net.parameters()], [*net.buffers()]
+
+    Twins(lambda net, x: net(x), leaf(5, 3), module=net).both(both)
