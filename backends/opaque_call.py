@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -37,3 +37,28 @@ class CheckpointCall(OpaqueCall):
     def __init__(self, function: Callable[..., Any], module: fx.GraphModule, keeps_random_state: bool) -> None:
         super().__init__(function, "checkpoint", "a part of it is computed again for gradients")
         self.module, self.keeps_random_state = module, keeps_random_state
+
+
+class FunctionCall(OpaqueCall):
+    """A call of a `torch.autograd.Function` of which forward and backward are known as graphs.
+
+    It is called with the arguments of `apply`, and behind them other tensors that `forward` takes. `tensors`: which of
+    all these are tensors; of them `forward` makes the tensors among the results, and what is kept of them for
+    `backward`, `n_saved` of it by `save_for_backward`. `backward` takes what is kept, and a gradient for each result;
+    `gradients` says which of what it gives belongs to which tensor. `constant`: which results have no gradient.
+    `form`: what `apply` gives, of its tensors.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, why: str, tensors: list[int], forward: fx.GraphModule,
+        backward: fx.GraphModule, n_saved: int, gradients: list[int | None], constant: list[bool],
+        form: Callable[[Iterator[Any]], Any]
+    ) -> None:
+        super().__init__(function, name, why)
+        self.form = form
+        self.tensors, self.forward, self.backward = tensors, forward, backward
+        self.n_saved, self.gradients, self.constant = n_saved, gradients, constant
+
+    def untraced(self) -> OpaqueCall:
+        """The same call as one that no backend can look into."""
+        return OpaqueCall(self.function, self.__name__, self.why)

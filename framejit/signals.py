@@ -60,6 +60,14 @@ class SizesMustBeKnown(Exception):
     """Capture again, and break the graph where numbers are read that were taken for sizes."""
 
 
+class FunctionStaysWhole(Exception):
+    """Capture again, and leave calls of an `autograd.Function` whole: its backward can't be traced."""
+
+    def __init__(self, function: type) -> None:
+        super().__init__(function.__qualname__)
+        self.function = function
+
+
 class RaisesAsCompiled(Exception):
     """Capture again, and tell libraries that nothing is compiled: what they do for a compiler raises."""
 

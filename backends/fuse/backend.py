@@ -24,7 +24,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole
+from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole, without_traced
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.layers.expansion import Uneven
@@ -36,14 +36,14 @@ from framejit.backends.fuse.plan.heap import keep_heap
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import note_folding, plainly, samples_of, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
-from framejit.backends.fuse.sizes.open_inputs import open_inputs
+from framejit.backends.fuse.sizes.open_inputs import open_inputs, sizes_are_read
 from framejit.backends.fuse.sizes.part_by_size import PartBySize
 from framejit.backends.fuse.sizes.static_sizes import of_sizes
 from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS, identity
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import FunctionCall, OpaqueCall
 from framejit.config import config
 from framejit.environment.collector import resting
 from framejit.environment.imports_under_way import met_half_a_module
@@ -89,9 +89,9 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         return parts
     if is_in_parts(gm):
         whole = why_whole(gm)
-        return _left_to_aten(gm, whole) if whole else GraphInParts(gm, fuse_graph)
+        return _left_to_aten(gm, whole) if whole else GraphInParts(gm, _compile_between)
     if has_symbols(gm):
-        opaque = next((node.target for node in gm.graph.nodes if isinstance(node.target, OpaqueCall)), None)
+        opaque = next((node.target for node in gm.graph.nodes if _is_opaque(node.target)), None)
         if opaque is not None:  # whose function must not run before the graph does
             return _left_to_aten(gm, opaque.why)
         if not has_symbolic_sizes(gm):
@@ -103,6 +103,8 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         with resting():  # a full collection would take as long as half of the stages, with a large library loaded
             graph.run = _compile(gm, example_inputs, graph)
     except NotFusable as e:
+        if without_traced(gm) and not why_whole(gm):
+            return GraphInParts(gm, _compile_between)
         graph.reason, graph.left_to_aten = str(e), True
         tell_unfused(graph)
     except Exception as e:
@@ -112,6 +114,17 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     if config.artifacts and not graph.artifacts:
         _write_down(gm, example_inputs, graph)
     return graph.run or gm.forward
+
+
+def _is_opaque(target: Any) -> bool:
+    """Whether a node calls a function as a whole."""
+    return isinstance(target, OpaqueCall) and not isinstance(target, FunctionCall)
+
+
+def _compile_between(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """Compile a part of a graph with sizes that are left open: those of its inputs may be computed of others that it
+    does not have."""
+    return fuse_graph(gm, inputs) if sizes_are_read(gm) else _compile_part(gm, inputs, lambda: None)
 
 
 def _compile_part(

@@ -30,7 +30,7 @@ from framejit.backends.graph_identity import (
     identify,
     identity,
 )
-from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
 
@@ -272,8 +272,19 @@ def divides(node: fx.Node) -> bool:
 
 
 def _runs_as_a_whole(target: Any) -> TypeGuard[OpaqueCall]:
-    """Whether a node calls a function that no part can hold. What is checkpointed is written down as operations."""
-    return isinstance(target, OpaqueCall) and not isinstance(target, (CheckpointCall, DataLoop))
+    """Whether a node calls a function that no part can hold. What is checkpointed, and a traced `autograd.Function`, is
+    written down as operations."""
+    return isinstance(target, OpaqueCall) and not isinstance(target, (CheckpointCall, DataLoop, FunctionCall))
+
+
+def without_traced(gm: fx.GraphModule) -> bool:
+    """Have all functions run as a whole that might be traced; whether there are any."""
+    traced = [node for node in gm.graph.nodes if isinstance(node.target, FunctionCall)]
+    for node in traced:
+        node.target = node.target.untraced()
+    if traced:
+        gm.recompile()
+    return bool(traced)
 
 
 def changes_state(node: fx.Node) -> bool:

@@ -34,6 +34,7 @@ from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
 from framejit.interpreter.frame_policy import frame_reader
 from framejit.signals import (
+    FunctionStaysWhole,
     ImportUnderWay,
     RaisesAsCompiled,
     Restart,
@@ -65,6 +66,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     _check_capturable(compilation)
     forced: dict[int, Unsupported] = {}
     numbers_are_sizes = is_built_in(compilation.options.backend)
+    whole_functions: set[type] = set()
     budget = Budget()
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
@@ -72,6 +74,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             fn, flat_args, forced, changing | compilation.points.changing, dynamic, budget, compilation.points.raising,
             not compilation.points.raises_as_compiled, is_built_in(compilation.options.backend),
         )
+        capture.whole_functions = whole_functions
         # elsewhere the graph breaks where data has sizes, and what comes after knows them
         if compilation.options.fullgraph or numbers_are_sizes:
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes, not compilation.options.fullgraph)
@@ -93,6 +96,9 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
+        except FunctionStaysWhole as stays:
+            whole_functions.add(stays.function)
+            forced.clear()  # steps are counted anew
         except RaisesAsCompiled:
             compilation.points.raises_as_compiled = True
             forced.clear()  # steps are counted anew

@@ -117,6 +117,8 @@ class Capture:
         self.changing, self.raising = changing, raising
         self.says_compiling, self.said_compiling = says_compiling, False
         self.takes_gradients = takes_gradients
+        self.whole_functions: set[type] = set()
+        """Those `autograd.Function`s whose calls are not traced."""
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}
@@ -240,6 +242,17 @@ class Capture:
 
     def guards_so_far(self) -> list[Guard]:
         return list(self._guards.values())
+
+    @contextlib.contextmanager
+    def guards_apart(self) -> Iterator[list[Guard]]:
+        """The guards that are added in the block, known or not; they are filled in at its end."""
+        before, self._guards = self._guards, {}
+        found: list[Guard] = []
+        try:
+            yield found
+        finally:
+            found += self._guards.values()
+            self._guards = before | {key: guard for key, guard in self._guards.items() if key not in before}
 
     def take_guard(self, guard: Guard) -> None:
         """Add a guard that was made elsewhere."""

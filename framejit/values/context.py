@@ -16,6 +16,7 @@ from torch import fx
 if TYPE_CHECKING:
     from framejit.bytecode.emitter import Emitter
     from framejit.fakes.metadata import Metadata, SymbolicLayout
+    from framejit.guards.guard import Guard
     from framejit.guards.sources import Source
     from framejit.signals import Raised, Unsupported
     from framejit.symbols.expression import Expression
@@ -118,6 +119,7 @@ class Capture(Protocol):
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]
     overrides: OverrideState
     transforms: int
+    whole_functions: set[type]
     takes_gradients: bool
     says_compiling: bool
     said_compiling: bool
@@ -141,6 +143,7 @@ class Capture(Protocol):
 
     # ---- objects and guards ----
     def add_guard(self, source: Source, check: int, payload: Any = None, also: tuple[Source, ...] = ()) -> None: ...
+    def guards_apart(self) -> AbstractContextManager[list[Guard]]: ...
     def guard_same(self, a: Source, b: Source) -> None: ...
     def guard_distinct(self, a: Source, b: Source) -> None: ...
     def guard_no_attribute(self, source: Source, name: str) -> None: ...

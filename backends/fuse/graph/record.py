@@ -29,7 +29,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION
-from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
@@ -162,13 +162,9 @@ class Run:
         if not around:
             self.checkpoints += 1
             self.checkpoint = self.checkpoints
-        before, given = len(self.graph.nodes), iter(args)
+        before = len(self.graph.nodes)
         try:
-            for node in call.module.graph.nodes:
-                if node.op == "placeholder":
-                    self.env[node] = next(given)
-                elif node.op != "output":
-                    self._carry_out(node)
+            results = self.run_inside(call.module, args)
         finally:
             self.checkpoint = around
         recorded = self.graph.nodes[before:]
@@ -176,8 +172,7 @@ class Run:
             raise NotFusable("a checkpoint writes into an input, which is done again where it is computed again")
         if not call.keeps_random_state and any(node.ordered for node in recorded):
             raise NotFusable("a checkpoint draws other random numbers where it is computed again")
-        (output,) = [node for node in call.module.graph.nodes if node.op == "output"]
-        return fx.node.map_arg(output.args[0], self.env.__getitem__)
+        return results
 
     def make_recorder(self) -> Recorder:
         """The recorder that writes the graph."""
@@ -191,6 +186,23 @@ class Run:
         """Called where an operation needs gradients."""
         raise NeedsGradients("its results need gradients")
 
+    def traced(self, call: FunctionCall, args: Sequence[Any]) -> Any:
+        """The result on fakes of an `autograd.Function`."""
+        raise NotFusable(call.why)
+
+    def run_inside(self, module: fx.GraphModule, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """What a graph inside of the graph gives."""
+        given = iter(inputs)
+        for node in module.graph.nodes:
+            if node.op == "output":
+                results: tuple[Any, ...] = fx.node.map_arg(node.args[0], self.env.__getitem__)
+                return results
+            if node.op == "placeholder":
+                self.env[node] = next(given)
+            else:
+                self._carry_out(node)
+        raise AssertionError("graphs have outputs")
+
     def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The result on fakes of the function of a node."""
         return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -203,6 +215,8 @@ class Run:
             self.met_gradients()
         if isinstance(node.target, CheckpointCall):
             return self._checkpointed(node.target, args)
+        if isinstance(node.target, FunctionCall):
+            return self.traced(node.target, args)
         if isinstance(node.target, OpaqueCall):
             raise NotFusable(node.target.why)
         try:

@@ -72,6 +72,11 @@ class Variant:
     _written: Callable[[tuple[int, ...]], bool] | None = field(default=None, init=False)
     """All conditions as one function."""
 
+    def __post_init__(self) -> None:
+        # those on sizes that a part of a graph does not have are guards of the whole graph
+        known = {*self.symbols}
+        self.conditions = tuple(each for each in self.conditions if known.issuperset(each.expression.symbols()))
+
     def fits(self, sizes: tuple[int, ...]) -> bool:
         """Whether sizes, in the order of `symbols`, meet the conditions."""
         if self._written is not None:

@@ -16,6 +16,18 @@ from framejit.symbols.expression import INFINITE, Expression, Symbol
 from framejit.symbols.sym_node import expression_of, symbolic
 
 
+def sizes_are_read(gm: fx.GraphModule) -> bool:
+    """Whether all sizes of inputs follow from those that an input has as they are."""
+    known = {*places_of(gm)}
+    for node in placeholders(gm):
+        fake = node.meta.get("val")
+        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and (expression := expression_of(size)) is not None:
+                if not known.issuperset(size.node.conditions.simplified(expression).symbols()):
+                    return False
+    return True
+
+
 def open_inputs(gm: fx.GraphModule) -> None:
     """Give the placeholders fakes whose sizes and strides are written with symbols that are sizes of inputs. Raises
     NotFusable where a stride does not follow from sizes."""

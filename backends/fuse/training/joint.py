@@ -40,8 +40,10 @@ from framejit.backends.fuse.training.joining import joined
 from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.segments import Edge, Segment, by_node, check_apart, gradients
+from framejit.backends.fuse.training.traced_function import TracedFunction
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
+from framejit.backends.opaque_call import FunctionCall
 from framejit.fakes.data_sizes import is_of_data
 from framejit.fakes.light_torch import light
 from framejit.fakes.python_decompositions import python_decompositions
@@ -309,6 +311,10 @@ class _ForwardRun(Run):
                 args, kwargs = without_mask(kind, args, kwargs)
         with self.recorder.asked() if node.target is torch.autograd.grad else nullcontext():
             return super().call(node, args, kwargs)
+
+    def traced(self, call: FunctionCall, args: Sequence[Any]) -> Any:
+        """The result on fakes of an `autograd.Function`, whose operations are recorded."""
+        return call.form(iter(TracedFunction.apply(call, self.run_inside, *(args[place] for place in call.tensors))))
 
     def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:
         """Leaves in place of the inputs' fakes: what is behind them is none of the graph's."""

@@ -3,16 +3,19 @@
 Where no gradient is wanted, only `forward` runs, without autograd: it is inlined like any function. Where one is, the
 graph has a node that makes the call for real, so that autograd records what it would have and `backward` is the user's.
 `forward` is captured for its sake too, though no operation of it stays: what it looks at is guarded, what it would
-change besides is found, and the shapes of its results are known.
+change besides is found, and the shapes of its results are known. The node has the graphs of `forward` and of `backward`
+(`function_backward.py`), where that can be captured, so that a backend may record operations in its place.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import FunctionCall, OpaqueCall
+from framejit.backends.subgraph import subgraph
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
@@ -21,6 +24,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
+from framejit.values.tensors.higher_order.function_backward import can_be_traced, captured_backward, kept_of
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ class ContextValue(Value):
         self.attributes: dict[str, Value] = {"needs_input_grad": TupleValue(needs_input_grad)}
         self.dirty: list[Value] = []
         self.not_differentiable: list[Value] = []
+        self.saved: list[Value] = []
+        self.makes_zeros = True
+        """Whether `backward` is given zeros where no gradient comes."""
 
     def python_type(self) -> type:
         return self.cls
@@ -77,6 +84,10 @@ class _ContextMethodValue(Value):
             self.ctx.dirty[:] = args
         elif self.name == "mark_non_differentiable":
             self.ctx.not_differentiable[:] = args
+        elif self.name == "save_for_backward":
+            self.ctx.saved[:] = args
+        elif self.name == "set_materialize_grads":
+            self.ctx.makes_zeros = args[0].is_constant() and args[0].constant() is True
         return NONE
 
 
@@ -154,6 +165,10 @@ class _Call:
     def as_node(self) -> Value:
         frame = self.frame
         graph, effects = frame.capture.graph, frame.capture.effects
+        if any(map(_is_of_the_program, self.args)):
+            raise Unsupported(
+                "an autograd.Function given a list, dict or object, which may be changed before its backward", CODE
+            )
         if effects.any():
             raise Unsupported(
                 "an autograd.Function after changes that its forward might see too early or too late", CODE
@@ -171,28 +186,47 @@ class _Call:
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
         ]
         tensors = [part for part in parts if isinstance(part, TensorValue)]
-        if len({id(t) for t in tensors}) != len(tensors) or any(
-            t.node not in made or t.fake._is_view() for t in tensors
-        ):
-            raise Unsupported("an autograd.Function whose forward gives back an argument, or a part of one", CODE)
+        if len({id(t) for t in tensors}) != len(tensors) or any(t.node not in made for t in tensors):
+            raise Unsupported("an autograd.Function whose forward gives back an argument", CODE)
         if not all(isinstance(part, TensorValue) or part.is_constant() for part in parts):
             raise Unsupported("an autograd.Function whose forward gives something else than tensors", CODE)
-        for node in reversed(made):
-            graph.graph.erase_node(node)
-        fakes = iter(
-            self._recorded(
-                [t.fake for t in tensors], [any(t is n for n in self.ctx.not_differentiable) for t in tensors]
-            )
+        constant = [any(t is n for n in self.ctx.not_differentiable) for t in tensors]
+        form = _form(result, parts)
+        target, taken = self._node(made, tensors, constant, form)
+        for each in reversed(made):
+            graph.graph.erase_node(each)
+        fakes = iter(self._recorded([t.fake for t in tensors], constant))
+        return graph.add(target, (*(a.proxy() for a in self.args), *taken), form(fakes))
+
+    def _node(
+        self, made: list[fx.Node], results: list[TensorValue], constant: list[bool],
+        form: Callable[[Iterator[Any]], Any]
+    ) -> tuple[OpaqueCall, list[fx.Node]]:
+        """The target of the graph's node, and what it is given behind the arguments: tensors that `forward` takes from
+        elsewhere. `made`: what it consists of. `constant`: which results have no gradient. `form`: what `apply` gives,
+        of its tensors."""
+        name, why = self.cls.__name__, f"{self.cls.__qualname__} is an autograd.Function, and gradients are wanted"
+        apply, n_args = self.cls.apply, len(self.args)
+        capture, tensors = self.frame.capture, [a for a in self.args if isinstance(a, TensorValue)]
+        kept = kept_of(self.ctx.saved, self.ctx.attributes) if self.cls not in capture.whole_functions else None
+        may_lack_gradients = not self.ctx.makes_zeros and constant.count(False) > 1
+        if kept is None or may_lack_gradients or not can_be_traced(made, self.args):
+            return OpaqueCall(apply, name, why), []
+        ctx = ContextValue(self.cls, [])
+        found = captured_backward(self.frame, self.cls, self.cls_value, ctx, kept, results, constant, self.args)
+        own = [*dict.fromkeys(t.node for t in tensors)]
+        used = dict.fromkeys(n for node in made for n in node.all_input_nodes) | dict.fromkeys(
+            value.node for value in kept.tensors
         )
-        fake_parts = tuple(next(fakes) if isinstance(part, TensorValue) else part.constant() for part in parts)
-        node = OpaqueCall(
-            self.cls.apply,
-            self.cls.__name__,
-            f"{self.cls.__qualname__} is an autograd.Function, and gradients are wanted",
+        outside = [node for node in used if node not in made and node not in own]
+        forward = subgraph((*own, *outside), made, [value.node for value in (*results, *kept.tensors)])
+        places = [next(p for p, a in enumerate(self.args) if isinstance(a, TensorValue) and a.node is n) for n in own]
+        target = FunctionCall(
+            (lambda *given: apply(*given[:n_args])) if outside else apply, name, why,
+            [*places, *range(n_args, n_args + len(outside))], forward, found.module, len(kept.saved),
+            [found.gradients[place] for place in places], constant, form
         )
-        return graph.add(
-            node, tuple(a.proxy() for a in self.args), fake_parts if isinstance(result, TupleValue) else fake_parts[0]
-        )
+        return target, outside
 
     def _recorded(self, fakes: list[torch.Tensor], constant: list[bool]) -> list[torch.Tensor]:
         """The fakes of the results as autograd gives them out."""
@@ -200,7 +234,7 @@ class _Call:
         class Recorded(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                results = tuple(fake.detach() for fake in fakes)
+                results = tuple(fake if fake._is_view() else fake.detach() for fake in fakes)
                 ctx.mark_non_differentiable(*(r for r, is_constant in zip(results, constant) if is_constant))
                 return results
 
@@ -213,6 +247,26 @@ class _Call:
         inputs = [a.fake for a in self.args if isinstance(a, TensorValue)]
         with self.frame.capture.graph.metadata.faking():
             return list(Recorded.apply(*inputs))
+
+
+def _is_of_the_program(value: Value) -> bool:
+    """Whether an argument is something that existed and can be changed, or holds such a thing."""
+    if isinstance(value, TensorValue) or value.is_constant():
+        return False
+    if isinstance(value, TupleValue):
+        return any(map(_is_of_the_program, value.items))
+    return value.mutable and value.source is not None
+
+
+def _form(result: Value, parts: list[Value]) -> Callable[[Iterator[Any]], Any]:
+    """What makes of tensors what `apply` gives, with its constants."""
+    constants = [None if isinstance(part, TensorValue) else part for part in parts]
+
+    def form(tensors: Iterator[Any]) -> Any:
+        filled = tuple([next(tensors) if part is None else part.constant() for part in constants])
+        return filled if isinstance(result, TupleValue) else filled[0]
+
+    return form
 
 
 _method: Any = static_lookup(_Function, "apply")  # from torch 2.15 on written in C

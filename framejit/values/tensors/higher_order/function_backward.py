@@ -1,0 +1,190 @@
+"""The `backward` of a `torch.autograd.Function`, captured along with its `forward` as a graph from what is kept and the
+gradients that come in to those that go out.
+
+It runs later than captured code does: it may look at nothing that could be another thing by then, and change nothing.
+Where it does, or can't be captured, the frame is captured again, and leaves calls of that class whole.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from framejit import _native as native
+from framejit.backends.may_raise import draws_numbers
+from framejit.backends.subgraph import subgraph
+from framejit.late_dataclass import dataclass
+from framejit.signals import FunctionStaysWhole, Raised, Restart, SkipFrame, Unsupported
+from framejit.values.base import Value, deep_realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.sym_int import SIZE
+from framejit.values.tensors.higher_order.nested_graph import operand_node, refuse_data_sizes
+from framejit.values.tensors.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame
+
+STABLE = frozenset((native.C_TYPE, native.C_ID, native.C_LACKS, native.C_NO_ATTR))
+"""Checks of functions, modules and classes, which stay what they are between a forward and its backward."""
+
+
+@dataclass
+class Kept:
+    """What a forward keeps for its backward."""
+
+    saved: list[Value]
+    """By `save_for_backward`: tensors and None."""
+    attributes: dict[str, Value]
+    tensors: list[TensorValue]
+    """The tensors among both, those that are saved first."""
+
+
+@dataclass
+class CapturedBackward:
+    """The graph of a backward."""
+
+    module: fx.GraphModule
+    gradients: list[int | None]
+    """For each argument of `apply` which result of the graph its gradient is; None for no gradient."""
+
+
+def kept_of(saved: list[Value], attributes: Mapping[str, Value]) -> Kept | None:
+    """What is kept, where all of it is tensors, constants and tuples of these; else None."""
+    found = dict.fromkeys(value for value in saved if isinstance(value, TensorValue))
+    n_saved = len(found)
+    for value in attributes.values():
+        if not _is_plain(value, found):
+            return None
+    tensors = [*found]
+    return Kept([*tensors[:n_saved]], {**attributes, _SAVED: TupleValue(saved)}, tensors)
+
+
+_SAVED = "saved_tensors"
+
+
+def _is_plain(value: Value, tensors: dict[TensorValue, None]) -> bool:
+    """Whether a value has no state but tensors, which are added to `tensors`."""
+    if isinstance(value, TensorValue):
+        tensors.setdefault(value)
+        return True
+    if isinstance(value, TupleValue) or isinstance(value, ListValue):
+        return value.python_type() in (tuple, torch.Size) and all(_is_plain(item, tensors) for item in value.items)
+    return value.is_constant()
+
+
+def can_be_traced(nodes: Iterable[fx.Node], args: Sequence[Value]) -> bool:
+    """Whether a forward is a list of operations that is the same for each call. `nodes`: what it consists of. `args`:
+    those of `apply`."""
+    tensors = [arg for arg in args if isinstance(arg, TensorValue)]
+    if len({tensor.node for tensor in tensors}) < len(tensors):
+        return False  # a gradient for each
+    if any(isinstance(arg.proxy(), fx.Node) for arg in args if not isinstance(arg, TensorValue)):
+        return False
+    return not any(_is_odd(node) for node in nodes)
+
+
+def _is_odd(node: fx.Node) -> bool:
+    """Whether a node reads an object of the graph's, draws random numbers, or has to do with sizes that are left
+    open."""
+    return (
+        node.op not in ("call_function", "call_method")
+        or draws_numbers(node.target, node.args, node.kwargs)
+        or any(map(_is_size, (node, *node.all_input_nodes)))
+    )
+
+
+def _is_size(node: fx.Node) -> bool:
+    return SIZE in node.meta or isinstance(node.meta.get("val"), torch.SymInt)
+
+
+def captured_backward(
+    frame: Frame, cls: Any, cls_value: Value, ctx: Any, kept: Kept, results: Sequence[TensorValue],
+    constant: Sequence[bool], args: Sequence[Value]
+) -> CapturedBackward:
+    """Capture a backward. `ctx`: an empty one. `constant`: which of the results have no gradient. `args`: those of
+    `apply`. Raises FunctionStaysWhole where that can't be done."""
+    graph, capture = frame.capture.graph, frame.capture
+    before, n_inputs = set(graph.graph.nodes), len(graph.inputs)
+    version = capture.effects.version
+    kept_operands = [TensorValue(operand_node(graph.graph, t.fake), t.fake, torch.Tensor) for t in kept.tensors]
+    gradients = [TensorValue(operand_node(graph.graph, g), g, torch.Tensor) for g in _gradients(frame, results)]
+    stands_for = dict(zip(kept.tensors, kept_operands))
+    ctx.attributes = {name: _replaced(value, stands_for) for name, value in kept.attributes.items()}
+    ctx.attributes["needs_input_grad"] = TupleValue(
+        [ConstantValue(isinstance(arg, TensorValue) and arg.fake.requires_grad) for arg in args]
+    )
+    of_results = iter(gradients)
+    given = [next(of_results) for _ in results]
+    try:
+        with capture.guards_apart() as guards, torch.no_grad(), torch._C._DisableAutocast(), graph.taken_out():
+            answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
+            answer = deep_realize(frame, [answer])[0]
+        found = list(answer.items) if isinstance(answer, TupleValue) else [answer]
+        made = dict.fromkeys(node for node in graph.graph.nodes if node not in before)
+        operands = [value.node for value in (*kept_operands, *gradients)]
+        inner = [node for node in made if node not in operands]
+        refuse_data_sizes(inner, "backward")
+    except (Raised, Unsupported, Restart, SkipFrame) as e:
+        raise FunctionStaysWhole(cls) from e
+    if (
+        len(graph.inputs) != n_inputs
+        or capture.effects.version != version
+        or any(guard.check not in STABLE for guard in guards)
+        or any(_is_odd(node) or not made.keys() >= {*node.all_input_nodes} for node in inner)
+        or not all(_fits(arg, gradient, operands, inner) for arg, gradient in zip(args, found))
+        or len(found) != len(args)
+    ):
+        raise FunctionStaysWhole(cls)
+    places: dict[fx.Node, int] = {}
+    numbers = [
+        places.setdefault(gradient.node, len(places)) if isinstance(gradient, TensorValue) else None
+        for gradient in found
+    ]
+    module = subgraph(operands, inner, [*places])
+    for node in reversed(made):
+        graph.graph.erase_node(node)
+    return CapturedBackward(module, numbers)
+
+def _undecorated(frame: Frame, cls: Any, cls_value: Value, ctx: Any) -> Value:
+    """The program's `backward`. What torch's decorators do around it: gradients of gradients are refused by whoever
+    records the backward, and autocast is what it was in `forward`, which is off in a backward that is traced."""
+    function, value = cls.backward, cls_value.getattr(frame, "backward")
+    while (decorator := _DECORATORS.get(getattr(function, "__code__", None))) is not None:
+        used_autocast = ctx.attributes.get("_fwd_used_autocast", ConstantValue(False))
+        if decorator is torch.amp.custom_bwd and used_autocast.constant():
+            raise FunctionStaysWhole(cls)
+        function, value = function.__wrapped__, value.getattr(frame, "__wrapped__")
+    return value
+
+
+_DECORATORS: dict[Any, Any] = {
+    torch.autograd.function.once_differentiable(len).__code__: torch.autograd.function.once_differentiable,
+    torch.amp.custom_bwd(len, device_type="cpu").__code__: torch.amp.custom_bwd,
+}
+
+
+def _fits(arg: Value, gradient: Value, operands: Sequence[fx.Node], inner: Sequence[fx.Node]) -> bool:
+    """Whether a gradient is one that an argument can have, made of nothing but what `backward` is given."""
+    if gradient is NONE or gradient.is_constant():
+        return gradient.is_constant() and gradient.constant() is None
+    return isinstance(arg, TensorValue) and isinstance(gradient, TensorValue) and (
+        gradient.node in operands or gradient.node in inner
+    )
+
+
+def _gradients(frame: Frame, results: Sequence[TensorValue]) -> list[torch.Tensor]:
+    """Fakes of gradients, which lie as results do."""
+    with frame.capture.graph.metadata.faking(), torch.no_grad():
+        fakes = [result.fake for result in results]
+        return [torch.empty_strided(f.shape, f.stride(), dtype=f.dtype, device=f.device) for f in fakes]
+
+
+def _replaced(value: Value, stands_for: Mapping[TensorValue, TensorValue]) -> Value:
+    if isinstance(value, TensorValue):
+        return stands_for[value]
+    if isinstance(value, TupleValue):
+        return TupleValue([_replaced(item, stands_for) for item in value.items]) if value.cls is tuple else value
+    return value
