@@ -250,9 +250,9 @@ PACKED: Final = {"_convolution_pointwise": "conv2d", "_mkl_linear": "linear"}
 _OPERATORS: Final = {
     **{f"i{name}": name for name in "add sub mul matmul floordiv mod truediv pow and or xor lshift rshift".split()},
     **{f"r{name}": name for name in "add sub mul matmul floordiv mod truediv pow and or xor lshift rshift".split()},
-    "inv": "invert",
+    "inv": "invert", "and_": "and", "or_": "or", "not_": "not",
 }
-"""Operators in place and with exchanged operands."""
+"""Operators in place, with exchanged operands, and with other names in the module `operator`."""
 
 OF_KERNELS: Final = frozenset("philox_bernoulli philox_uniform philox_normal".split())
 """Framejit's own operations: random numbers that follow from their arguments (fuse/random_numbers)."""

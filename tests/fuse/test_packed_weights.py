@@ -99,7 +99,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "flattened": (Flat, (8, 16, 14, 14), 1),
     "views returned": (Returned, (8, 16, 14, 14), 0),
     "written into": (Written, IMAGE, 2),
-    "linear": (lambda: nn.Sequential(nn.Linear(160, 448), nn.GELU(), nn.Linear(448, 10)), ROWS, 1),
+    "linear": (lambda: nn.Sequential(nn.Linear(160, 448), nn.GELU(), nn.Linear(448, 10)), ROWS, 2),
     "linear without bias": (lambda: nn.Linear(160, 448, bias=False), ROWS, 1),
     "linear of sequences": (lambda: nn.Linear(160, 448), (2, 3, 160), 1),
     "few columns": (lambda: nn.Linear(160, 24), ROWS, 1),
