@@ -31,6 +31,12 @@ def _in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor if tensor.dtype == dtype else aten._to_copy.default(tensor, dtype=dtype)
 
 
+def _own(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A bias in a dtype, as a tensor of its own. Eager's autograd does not keep the bias, which the program may write
+    into, so neither may this one; of a copy, which is small, the result can be computed again."""
+    return aten.clone.default(parameter) if parameter.dtype == dtype else aten._to_copy.default(parameter, dtype=dtype)
+
+
 def _is_plain(*tensors: torch.Tensor | None) -> bool:
     """Whether elementwise results lie as ATen's norms lay them out."""
     return all(
@@ -77,8 +83,67 @@ def _layer_norm(
     if weight is not None:
         result = aten.mul.Tensor(result, _in(weight, wide.dtype))
     if bias is not None:
-        result = aten.add.Tensor(result, _in(bias, wide.dtype))
+        result = aten.add.Tensor(result, _own(bias, wide.dtype))
     return _in(result, x.dtype), mean, rstd
+
+
+def _group_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, images: int, channels: int, pixels: int,
+    groups: int, eps: float
+) -> Any:
+    if not _is_plain(x) or x.dim() < 2 or not _has_parameters_of(x, weight, bias):
+        return NotImplemented
+    wide = _wide(x)
+    _, mean, rstd = aten.native_group_norm.default(wide, None, None, images, channels, pixels, groups, eps)
+    result = aten.view.default(_normal_by_group(wide, mean, rstd, images, groups), x.shape)
+    if weight is not None:
+        result = aten.mul.Tensor(result, _by_channel(weight, wide))
+    if bias is not None:
+        result = aten.add.Tensor(result, _by_channel(_own(bias, wide.dtype), wide))
+    # as ATen keeps statistics, which its backward takes
+    kept = torch.float32 if any(p is not None and p.dtype == torch.float32 for p in (weight, bias)) else x.dtype
+    return _in(result, x.dtype), _in(mean, kept), _in(rstd, kept)
+
+
+def _normal_by_group(
+    wide: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, images: int, groups: int
+) -> torch.Tensor:
+    """(images, groups, elements of a group), with a mean of 0 and a variance of 1 in each group."""
+    lowered = aten.sub.Tensor(aten.view.default(wide, [images, groups, -1]), aten.unsqueeze.default(mean, 2))
+    return aten.mul.Tensor(lowered, aten.unsqueeze.default(rstd, 2))
+
+
+def _group_norm_backward(
+    grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, weight: torch.Tensor | None,
+    images: int, channels: int, pixels: int, groups: int, wanted: Sequence[bool]
+) -> Any:
+    """By sums for each channel of each image, of which those for groups and for parameters are made (as in ATen,
+    aten/src/ATen/native/cuda/group_norm_kernel.cu)."""
+    if not _is_plain(grad, x) or x.dim() < 2 or grad.dtype != x.dtype or not _has_parameters_of(x, weight):
+        return NotImplemented
+    wide = _wide(x)
+    mean, rstd = _in(mean, wide.dtype), _in(rstd, wide.dtype)
+    by_channel = [images, groups, channels // groups, pixels]
+    flow = aten.view.default(_wide(grad), by_channel)
+    normal = aten.view.default(_normal_by_group(wide, mean, rstd, images, groups), by_channel)
+    total = aten.sum.dim_IntList(flow, [3], True)
+    weighted = aten.sum.dim_IntList(aten.mul.Tensor(flow, normal), [3], True)
+    result = None
+    if wanted[0]:
+        factor = None if weight is None else aten.view.default(_in(weight, wide.dtype), [1, groups, -1, 1])
+        parts = [total, weighted] if factor is None else [aten.mul.Tensor(part, factor) for part in (total, weighted)]
+        of_total, of_weighted = (aten.sum.dim_IntList(part, [2], True) for part in parts)
+        share = aten.add.Tensor(of_total, aten.mul.Tensor(normal, of_weighted))
+        own = flow if factor is None else aten.mul.Tensor(flow, factor)
+        scale = aten.view.default(rstd, [images, groups, 1, 1])
+        lowered = aten.sub.Tensor(own, aten.mul.Scalar(share, 1.0 / (channels // groups * pixels)))
+        result = _in(aten.view.default(aten.mul.Tensor(lowered, scale), x.shape), x.dtype)
+    dtype = x.dtype if weight is None else weight.dtype
+    of_parameters = [
+        _in(aten.view.default(aten.sum.dim_IntList(part, [0]), [channels]), dtype) if is_wanted else None
+        for part, is_wanted in ((weighted, wanted[1]), (total, wanted[2]))
+    ]
+    return (result, *of_parameters)
 
 
 def _by_channel(parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -120,8 +185,7 @@ def _batch_norm(
     rstd = aten.rsqrt.default(aten.add.Scalar(variance, eps))
     scale = rstd if weight is None else aten.mul.Tensor(rstd, _by_channel(weight, wide))
     if target_of(x.device).shifts_norms:
-        # Eager's autograd does not keep the bias, so neither may this one. What is added is one small tensor with the
-        # bias in it, and with that the result can be computed again.
+        # What is added is one small tensor with the bias in it, which is kept in place of the bias (see `_own`).
         shift = aten.neg.default(aten.mul.Tensor(mean, scale))
         if bias is not None:
             shift = aten.add.Tensor(shift, _by_channel(bias, wide))
@@ -129,7 +193,7 @@ def _batch_norm(
     else:
         result = aten.mul.Tensor(aten.sub.Tensor(wide, mean), scale)
         if bias is not None:
-            result = aten.add.Tensor(result, _by_channel(bias, wide))
+            result = aten.add.Tensor(result, _by_channel(_own(bias, wide.dtype), wide))
     result = _in(result, x.dtype)
     if not training:
         nothing = aten.new_empty.default(wide, [0])
@@ -288,6 +352,8 @@ DECOMPOSITIONS: Final[dict[Any, Decomposition]] = {
     aten._softmax.default: _softmax,
     aten._log_softmax.default: _log_softmax,
     aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_group_norm_backward.default: _group_norm_backward,
     aten.native_batch_norm.default: _batch_norm,
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
