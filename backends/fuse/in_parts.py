@@ -9,6 +9,7 @@ that gradients are its own.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -30,12 +31,20 @@ from framejit.backends.graph_identity import (
     identify,
     identity,
 )
+from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
+from framejit.fakes.arguments import tensors_in
 
 PART_NAME: Final = "part_"
 """What the function calls its parts, with their numbers."""
+RECURRENT: Final = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
+"""Layers that are ATen's where gradients are wanted. Below autograd they are operations for each step, of which there
+are thousands (30 seconds of compiling for 32 steps of a GRU of two layers), or one that keeps for its backward what
+only its library knows."""
+OF_TORCH: Final = {"grad": torch.autograd.grad, **{name: getattr(torch, name) for name in sorted(RECURRENT)}}
+"""What of torch's stands between parts, by the names that the function calls it by."""
 
 Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, list[torch.Tensor]], Run]
@@ -102,7 +111,7 @@ class GraphInParts:
         self.eager = gm.forward
         self._gm, self._compile = gm, compile_graph
         self.parts: list[LazyGraph] = []
-        self.namespace: dict[str, Any] = {"grad": torch.autograd.grad}
+        self.namespace: dict[str, Any] = {**OF_TORCH}
         """What the function calls by name: parts, and what stands between them."""
         self._numbers = {node: f"v{i}" for i, node in enumerate(gm.graph.nodes)}
         self._write()
@@ -202,10 +211,8 @@ class GraphInParts:
         if node.op == "call_method":
             return f"{self._numbers[node]} = {self._list(node.args)[:-2]}.{target}()"
         given = [*map(self._text, node.args), *(f"{key}={self._text(value)}" for key, value in node.kwargs.items())]
-        if target is torch.autograd.grad:
-            name = "grad"
-        else:
-            self.namespace[name] = target
+        name = next((known for known, function in OF_TORCH.items() if function == target), name)
+        self.namespace[name] = target
         return f"{self._numbers[node]} = {name}({', '.join(given)})"
 
     def _text(self, argument: Any) -> str:
@@ -214,7 +221,8 @@ class GraphInParts:
             return self._numbers[argument]
         if isinstance(argument, (tuple, list)):
             return f"({''.join(f'{self._text(item)}, ' for item in argument)})"
-        if argument is None or type(argument) in (bool, int, str):
+        is_finite = type(argument) is float and math.isfinite(argument)
+        if argument is None or is_finite or type(argument) in (bool, int, str):
             return repr(argument)
         name = f"object_{len(self.namespace)}"
         self.namespace[name] = argument
@@ -262,12 +270,14 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
 
 
 def divides(node: fx.Node) -> bool:
-    """Whether a node stands between parts: a loop on data, what asks for gradients, or a function that runs as a
-    whole."""
+    """Whether a node stands between parts: a loop on data, what asks for gradients, a recurrent layer that has some, or
+    a function that runs as a whole."""
     if node.op == "call_method":
         return node.target == "requires_grad_"
     if node.target is torch.autograd.grad:
         return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
+    if operation_name(node.target) in RECURRENT:
+        return any(tensor.requires_grad for tensor in tensors_in((node.meta.get("val"),)))
     return isinstance(node.target, DataLoop) or _runs_as_a_whole(node.target)
 
 

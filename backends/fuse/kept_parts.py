@@ -14,7 +14,7 @@ from framejit.backends.fuse.account.compiled_graph import PART, CompiledGraph, r
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.in_parts import PART_NAME, GraphInParts, function_of
+from framejit.backends.fuse.in_parts import OF_TORCH, PART_NAME, GraphInParts, function_of
 from framejit.backends.graph_identity import identify
 from framejit.events import emit
 
@@ -27,7 +27,7 @@ FromKeptForm = Callable[[str, Any, int, Callable[[], None]], Callable[..., Any]]
 def keep_parts(graph: GraphInParts, kept_form: KeptForm) -> list[Any]:
     """Keep each part from when it is compiled. Gives what the graph is found by. Raises NotCacheable where something
     else than gradients and leaves stands between parts."""
-    known = {"grad", "run", "__builtins__", *(f"{PART_NAME}{number}" for number in range(len(graph.parts)))}
+    known = {*OF_TORCH, "run", "__builtins__", *(f"{PART_NAME}{number}" for number in range(len(graph.parts)))}
     if not known.issuperset(graph.namespace):
         raise NotCacheable("what stands between its parts is of this process")
     name = secrets.token_hex(16)
@@ -81,5 +81,5 @@ def find_parts(
         identify(part, graph_id)
         part.meta[PART] = number
         parts.append(from_kept_form(form.decode(), part, graph_id, give_up))
-    namespace = {"grad": torch.autograd.grad, **{f"{PART_NAME}{number}": part for number, part in enumerate(parts)}}
+    namespace = {**OF_TORCH, **{f"{PART_NAME}{number}": part for number, part in enumerate(parts)}}
     return FoundInParts(module.forward, function_of(str(text), namespace), parts)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from framejit.backends.opaque_call import OpaqueCall
 from framejit.kept import plain_values
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find, place_of
@@ -25,6 +26,8 @@ def written_graph(module: fx.GraphModule) -> list[Any]:
     for node in module.graph.nodes:
         if node.op in ("get_attr", "call_module"):
             raise NotKept("its graph holds an object of this process")
+        if isinstance(node.target, OpaqueCall):
+            raise NotKept(node.target.why)
         if node.op == "call_function" and not _is_of_library(node.target):
             raise NotKept(f"its graph calls {getattr(node.target, '__qualname__', type(node.target).__name__)}")
     from framejit.backends.fuse.layers.python_text import python_text  # for those who write one

@@ -222,7 +222,7 @@ def test_warm_fills_the_cache_and_a_file(tmp_path):
     assert made.stdout == "seen (2, 1)\n"
     assert "[framejit] kept " in made.stderr and str(tmp_path / "one") in made.stderr
     told = made.stderr.partition("not kept:")[2]
-    assert "halved (script.py:13): its graph calls OpaqueCall" in told and "loss" not in told
+    assert "halved (script.py:13): Halved is an autograd.Function" in told and "loss" not in told
     assert f"entries to {file}" in made.stderr
     program = tmp_path / "loads.py"
     program.write_text(LOADS.replace("SCRIPT", repr(str(script))))

@@ -108,7 +108,7 @@ def test_group_norms_take_contiguous_images(as_on_gpus):
         torch.testing.assert_close(mine.grad, expected.grad, rtol=0.1, atol=0.1)
     lines = "\n".join(str(graph.recorded) for graph in framejit.inspect(compiled).graphs).split("\n")
     norms = [place for place, line in enumerate(lines) if "aten.native_group_norm" in line]
-    assert len(norms) == 2
+    assert len(norms) == 1  # the backward's is arithmetic
     for place in norms:
         taken = [f"{name}:" for name in re.findall(r"%\d+", lines[place].partition("default(")[2])[:2]]
         made = [line for line in lines[:place] if line.startswith(tuple(taken))]

@@ -50,17 +50,6 @@ MISJUDGED: Final = frozenset(
 )
 """Operations whose results on fakes have other sizes or strides than the real ones."""
 
-VIEWS_IN_PLACE: Final = {
-    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.t_.default: torch.ops.aten.t.default,
-    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
-    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
-    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
-}
-"""Operations that say otherwise how a tensor lies in its memory, and those that make such a view of it."""
-_IN_PLACE_VIEWS: Final = frozenset(("transpose_", "swapaxes_", "swapdims_", "t_", "squeeze_", "unsqueeze_"))
-"""What the program calls them."""
 FILLING: Final = frozenset(("linspace", "logspace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"))
 """Operations that write into their results in a way that autograd counts, unless Python's functions call them. Others
 draw random numbers."""
@@ -146,7 +135,6 @@ class Run:
         self.recorder.origin = Origin(line_of(node.meta.get("stack_trace")), self.checkpoint)
         self.recorder.autocast = _autocast_on()
         self.recorder.call_starts = len(self.graph.nodes)
-        self.recorder.is_in_place_view = _called(node.target) in _IN_PLACE_VIEWS
         with without_warnings() as texts:
             self.env[node] = self._value(node)
         if node.target is getattr and node.args[1] == "data":
@@ -408,8 +396,6 @@ class Recorder(TorchDispatchMode):
         self.counted_apart: set[Value] = set()
         """What `x.data` gave: autograd does not count writes to it as ones to `x`."""
         self.call_starts = 0
-        self.is_in_place_view = False
-        """Whether the program itself says otherwise how a tensor lies in its memory, which it may see in many ways."""
         """How many nodes there were when the operation of the program's began that is being recorded."""
         self._replaced: list[torch.Tensor] = []
         """Fakes that others took the places of, kept so that their ids stay theirs."""
@@ -477,8 +463,6 @@ class Recorder(TorchDispatchMode):
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have an operation done to fakes, and write it down."""
         name = func.name()
-        if func in VIEWS_IN_PLACE and not self.is_in_place_view and self.value(args[0]).maker is not None:
-            return self._viewed_in_place(func, *args, **kwargs)
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
             result = args[0]  # as eager does, where a fake's dropout gives a new tensor
@@ -496,16 +480,6 @@ class Recorder(TorchDispatchMode):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
         self._write_down(func, args, kwargs, result)
         return result
-
-    def _viewed_in_place(self, func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """A tensor that the graph made lies otherwise from here on: its fake stands for a view of what it was."""
-        value = self.value(tensor)
-        value.fake = torch.ops.aten.detach.default(tensor)
-        self._values[id(value.fake)] = value
-        func(tensor, *args, **kwargs)
-        del self._values[id(tensor)]
-        self._write_down(VIEWS_IN_PLACE[func], (value.fake, *args), kwargs, tensor)
-        return tensor
 
     def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
@@ -593,12 +567,6 @@ def _mapped(tree: Any, function: Callable[[torch.Tensor], Any]) -> Any:
 
 def _autocast_on() -> Autocast:
     return tuple((device, dtype) for device, (enabled, dtype) in autocast_state().items() if enabled)
-
-
-def _called(target: Any) -> str:
-    """The name by which the program calls an operation or a method of tensors."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return str(name).partition(".")[0]
 
 
 def _shown(node: fx.Node) -> Any:

@@ -1,10 +1,14 @@
-"""Operations of torch's that change, on the way, how a tensor lies in its memory, and those that write into a tensor
-given as `out`."""
+"""Recurrent layers, which train as ATen's between compiled parts; tensors that come to lie otherwise in their memory,
+and results that are written into a tensor given as `out`."""
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import framejit
 
 from twins import Twins, leaf
 
@@ -64,6 +68,35 @@ def test_recurrent_layers(kind, batch_first):
     twins.both(both)
     with torch.no_grad():
         twins.both(lambda fn, net, x: [(out, out.stride(), out._version) for out in fn(net, x)])
+
+
+class Tagger(nn.Module):
+    def __init__(self, kind, **settings):
+        super().__init__()
+        self.words, self.out = nn.Embedding(7, 3), nn.Linear(4, 7)
+        self.layer = kind(3, 4, 2, batch_first=True, **settings)
+
+    def forward(self, ids):
+        return F.cross_entropy(self.out(self.layer(self.words(ids).tanh())[0].tanh()).flatten(0, 1), ids.flatten())
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN, nn.LSTM])
+def test_what_stands_around_them_is_compiled(kind, dynamic):
+    torch.manual_seed(0)
+    plain = Tagger(kind, dropout=0.3).double()
+    other = copy.deepcopy(plain)
+    compiled = framejit.optimize(other, backend="fuse", dynamic=dynamic, fullgraph=True)
+    for number in range(4):
+        ids = torch.randint(0, 7, (2, 5 + number * dynamic))
+        for module in (plain, compiled):
+            module.zero_grad()
+            torch.manual_seed(number)
+            module(ids).backward()
+        torch.testing.assert_close([p.grad for p in other.parameters()], [p.grad for p in plain.parameters()])
+    graphs = framejit.inspect(compiled).graphs
+    assert sum("_part_0" in graph.name for graph in graphs) >= 2 and sum("_part_1" in graph.name for graph in graphs) >= 2
+    assert {graph.reason for graph in graphs} == {""} and len(graphs) < 12
 
 
 def test_results_written_where_the_program_says():
