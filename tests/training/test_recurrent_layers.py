@@ -95,8 +95,9 @@ def test_what_stands_around_them_is_compiled(kind, dynamic):
             module(ids).backward()
         torch.testing.assert_close([p.grad for p in other.parameters()], [p.grad for p in plain.parameters()])
     graphs = framejit.inspect(compiled).graphs
-    assert sum("_part_0" in graph.name for graph in graphs) >= 2 and sum("_part_1" in graph.name for graph in graphs) >= 2
-    assert {graph.reason for graph in graphs} == {""} and len(graphs) < 12
+    for part in ("_part_0", "_part_1"):
+        assert sum(part in graph.name for graph in graphs) >= 2
+    assert {graph.reason for graph in graphs} == {""} and len(graphs) <= (16 if dynamic else 4)
 
 
 def test_results_written_where_the_program_says():
