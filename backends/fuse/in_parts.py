@@ -276,7 +276,10 @@ def divides(node: fx.Node) -> bool:
         return node.target == "requires_grad_"
     if node.target is torch.autograd.grad:
         return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
-    if operation_name(node.target) in RECURRENT:
+    name = operation_name(node.target) if node.op == "call_function" else None
+    if name == "ctc_loss":
+        return True  # how much it keeps for its backward numbers of tensors say
+    if name in RECURRENT:
         return any(tensor.requires_grad for tensor in tensors_in((node.meta.get("val"),)))
     return isinstance(node.target, DataLoop) or _runs_as_a_whole(node.target)
 

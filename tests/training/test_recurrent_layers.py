@@ -1,5 +1,5 @@
-"""Recurrent layers, which train as ATen's between compiled parts; tensors that come to lie otherwise in their memory,
-and results that are written into a tensor given as `out`."""
+"""Recurrent layers and losses of sequences, which train as ATen's between compiled parts; tensors that come to lie
+otherwise in their memory, and results that are written into a tensor given as `out`."""
 
 import copy
 
@@ -98,6 +98,23 @@ def test_what_stands_around_them_is_compiled(kind, dynamic):
     for part in ("_part_0", "_part_1"):
         assert sum(part in graph.name for graph in graphs) >= 2
     assert {graph.reason for graph in graphs} == {""} and len(graphs) <= (16 if dynamic else 4)
+
+
+def test_losses_of_sequences():
+    net = nn.Linear(4, 6).double()
+    targets, lengths, of_targets = torch.randint(1, 6, (2, 3)), torch.tensor([7, 5]), torch.tensor([3, 2])
+
+    def fn(net, x):
+        return F.ctc_loss(net(x.tanh()).log_softmax(-1), targets, lengths, of_targets) * 2
+
+    def both(fn, net, x):
+        net.zero_grad()
+        x.grad = None
+        loss = fn(net, x)
+        loss.backward()
+        return loss.detach(), x.grad, [p.grad for p in net.parameters()]
+
+    Twins(fn, leaf(7, 2, 4), module=net).both(both)
 
 
 def test_results_written_where_the_program_says():
