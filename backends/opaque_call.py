@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 from torch import fx
 
+RECURRENT: Final = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
+"""Layers that are ATen's where gradients are wanted. Below autograd they are operations for each step, of which there
+are thousands (30 seconds of compiling for 32 steps of a GRU of two layers), or one that keeps for its backward what
+only its library knows."""
+BETWEEN_PARTS: Final = RECURRENT | {"ctc_loss"}
+"""Operations between which a backend may compile parts of a graph. How much `ctc_loss` keeps for its backward numbers
+of tensors say."""
 _numbers = count(1)
 
 

@@ -32,17 +32,13 @@ from framejit.backends.graph_identity import (
     identity,
 )
 from framejit.backends.may_raise import operation_name
-from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
+from framejit.backends.opaque_call import BETWEEN_PARTS, RECURRENT, CheckpointCall, FunctionCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.fakes.arguments import tensors_in
 
 PART_NAME: Final = "part_"
 """What the function calls its parts, with their numbers."""
-RECURRENT: Final = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
-"""Layers that are ATen's where gradients are wanted. Below autograd they are operations for each step, of which there
-are thousands (30 seconds of compiling for 32 steps of a GRU of two layers), or one that keeps for its backward what
-only its library knows."""
 OF_TORCH: Final = {"grad": torch.autograd.grad, **{name: getattr(torch, name) for name in sorted(RECURRENT)}}
 """What of torch's stands between parts, by the names that the function calls it by."""
 
@@ -277,10 +273,8 @@ def divides(node: fx.Node) -> bool:
     if node.target is torch.autograd.grad:
         return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
     name = operation_name(node.target) if node.op == "call_function" else None
-    if name == "ctc_loss":
-        return True  # how much it keeps for its backward numbers of tensors say
-    if name in RECURRENT:
-        return any(tensor.requires_grad for tensor in tensors_in((node.meta.get("val"),)))
+    if name in BETWEEN_PARTS:
+        return name not in RECURRENT or any(tensor.requires_grad for tensor in tensors_in((node.meta.get("val"),)))
     return isinstance(node.target, DataLoop) or _runs_as_a_whole(node.target)
 
 

@@ -15,7 +15,8 @@ from torch import fx
 
 from framejit.backends.graph_identity import FIRST_VERSION, VERSIONS, Layer, note_layers
 from framejit.backends.late_python import graph_module
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.may_raise import operation_name
+from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
@@ -193,7 +194,8 @@ class GraphBuilder:
             target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument)
         )
         node.meta["written"] = [t.fake for t in written]
-        if self.metadata.decided_by_data():  # a backend may divide the graph here
+        # a backend may divide the graph here
+        if self.metadata.decided_by_data() or operation_name(target) in BETWEEN_PARTS:
             node.meta[VERSIONS] = self._versions_now() if before is None else before
         return self._added(node, result, tensors)
 
@@ -243,7 +245,10 @@ class GraphBuilder:
 
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value:
         """Add a node whose result on fakes is known, tensors that are none of its arguments."""
-        return self._added(self.graph.call_function(target, args), result, {})
+        node = self.graph.call_function(target, args)
+        if isinstance(target, OpaqueCall):
+            self._note_versions(node)
+        return self._added(node, result, {})
 
     def add_gradients(self, args: tuple[Any, ...], options: dict[str, Any], result: tuple[Any, ...]) -> Value:
         """Add a node for a call of `torch.autograd.grad`, whose result on fakes is known."""

@@ -195,6 +195,30 @@ class NoneAtAll(Function):
         return None, gradient * 3
 
 
+class NoZerosForNumbers(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        where = x.argmax()
+        ctx.mark_non_differentiable(where)
+        return x * 2, where
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * 2 if b is None else a * 5
+
+
+class WritesGradient(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient.mul_(3)
+        return gradient
+
+
 class NoZeros(Function):
     @staticmethod
     def forward(ctx, x):
@@ -231,6 +255,7 @@ TRACED = {
     "a result that is kept": lambda x, w: WithResult.apply(x @ w, None) * w[0],
     "autocast that is off": lambda x, w: Mixed.apply(x, w).sin(),
     "a part": lambda x, w: Part.apply(x @ w).exp(),
+    "nothing for a result without gradients": lambda x, w: NoZerosForNumbers.apply(x @ w)[0].cos(),
     "no gradient for one argument": lambda x, w: NoneAtAll.apply(x @ w, w[0]) + x,
 }
 WHOLE = {
@@ -243,6 +268,7 @@ WHOLE = {
     "a dict that may change": lambda x, w: Counted.apply(x @ w, {"n": 3}).cos(),
     "the same tensor twice": lambda x, w: NoneAtAll.apply(h := x @ w, h).cos(),
     "nothing for a gradient that does not come": lambda x, w: NoZeros.apply(x @ w)[0].cos(),
+    "a gradient that is written": lambda x, w: WritesGradient.apply(h := x @ w) + h,
     "a gradient of another shape": lambda x, w: Misshapen.apply(x @ w).cos(),
 }
 
@@ -296,6 +322,29 @@ def test_sizes_that_are_left_open(name):
     for rows in (4, 6, 9):
         x, w = leaf(rows, 3), leaf(3, 3)
         torch.testing.assert_close(use(compiled, x, w), use(fn, x, w))
+
+
+def written_around(x, w, buffer):
+    h = x @ w
+    buffer.add_(1)
+    y = Listening.apply(h)
+    buffer.mul_(2)
+    z = y.sin()
+    z.add_(buffer.sum())
+    y = Listening.apply(z)
+    buffer[1:].add_(1)
+    return y.cos() * buffer, z
+
+
+def test_writes_are_counted_around_what_runs_as_a_whole():
+    def use(fn, x, w, buffer):
+        x.grad = w.grad = None
+        results = fn(x, w, buffer)
+        versions = [r._version for r in results], buffer._version
+        results[0].sum().backward()
+        return results, versions, buffer, x.grad, w.grad
+
+    Twins(written_around, leaf(4, 3), leaf(3, 3), torch.randn(3, dtype=torch.float64)).both(use)
 
 
 @pytest.mark.parametrize("backend", ["fuse", "eager"])

@@ -213,7 +213,9 @@ class _Call:
         if kept is None or may_lack_gradients or not can_be_traced(made, self.args):
             return OpaqueCall(apply, name, why), []
         ctx = ContextValue(self.cls, [])
-        found = captured_backward(self.frame, self.cls, self.cls_value, ctx, kept, results, constant, self.args)
+        found = captured_backward(
+            self.frame, self.cls, self.cls_value, ctx, self.ctx.makes_zeros, kept, results, constant, self.args
+        )
         own = [*dict.fromkeys(t.node for t in tensors)]
         used = dict.fromkeys(n for node in made for n in node.all_input_nodes) | dict.fromkeys(
             value.node for value in kept.tensors

@@ -6,7 +6,7 @@ Where it does, or can't be captured, the frame is captured again, and leaves cal
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from framejit.late_dataclass import dataclass
 from framejit.signals import FunctionStaysWhole, Raised, Restart, SkipFrame, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.sequence import TupleValue
 from framejit.values.sym_int import SIZE
 from framejit.values.tensors.higher_order.nested_graph import operand_node, refuse_data_sizes
 from framejit.values.tensors.tensor import TensorValue
@@ -70,12 +70,12 @@ def _is_plain(value: Value, tensors: dict[TensorValue, None]) -> bool:
     if isinstance(value, TensorValue):
         tensors.setdefault(value)
         return True
-    if isinstance(value, TupleValue) or isinstance(value, ListValue):
+    if isinstance(value, TupleValue):
         return value.python_type() in (tuple, torch.Size) and all(_is_plain(item, tensors) for item in value.items)
     return value.is_constant()
 
 
-def can_be_traced(nodes: Iterable[fx.Node], args: Sequence[Value]) -> bool:
+def can_be_traced(nodes: Sequence[fx.Node], args: Sequence[Value]) -> bool:
     """Whether a forward is a list of operations that is the same for each call. `nodes`: what it consists of. `args`:
     those of `apply`."""
     tensors = [arg for arg in args if isinstance(arg, TensorValue)]
@@ -83,7 +83,7 @@ def can_be_traced(nodes: Iterable[fx.Node], args: Sequence[Value]) -> bool:
         return False  # a gradient for each
     if any(isinstance(arg.proxy(), fx.Node) for arg in args if not isinstance(arg, TensorValue)):
         return False
-    return not any(_is_odd(node) for node in nodes)
+    return not any(map(_is_odd, nodes)) and not _writes_outside(nodes)
 
 
 def _is_odd(node: fx.Node) -> bool:
@@ -96,16 +96,29 @@ def _is_odd(node: fx.Node) -> bool:
     )
 
 
+def _writes_outside(nodes: Sequence[fx.Node]) -> bool:
+    """Whether any of the nodes writes into what is none of theirs."""
+    inside = {*nodes}
+    taken = {given.meta.get("val") for node in nodes for given in node.all_input_nodes if given not in inside}
+    memory = {_memory(fake) for fake in taken if isinstance(fake, torch.Tensor)}
+    return any(_memory(fake) in memory for node in nodes for fake in node.meta.get("written", ()))
+
+
+def _memory(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
+
+
 def _is_size(node: fx.Node) -> bool:
     return SIZE in node.meta or isinstance(node.meta.get("val"), torch.SymInt)
 
 
 def captured_backward(
-    frame: Frame, cls: Any, cls_value: Value, ctx: Any, kept: Kept, results: Sequence[TensorValue],
+    frame: Frame, cls: Any, cls_value: Value, ctx: Any, makes_zeros: bool, kept: Kept, results: Sequence[TensorValue],
     constant: Sequence[bool], args: Sequence[Value]
 ) -> CapturedBackward:
-    """Capture a backward. `ctx`: an empty one. `constant`: which of the results have no gradient. `args`: those of
-    `apply`. Raises FunctionStaysWhole where that can't be done."""
+    """Capture a backward. `ctx`: an empty one. `makes_zeros`: whether there are zeros where no gradient comes.
+    `constant`: which of the results have no gradient. `args`: those of `apply`. Raises FunctionStaysWhole where that
+    can't be done."""
     graph, capture = frame.capture.graph, frame.capture
     before, n_inputs = set(graph.graph.nodes), len(graph.inputs)
     version = capture.effects.version
@@ -116,8 +129,7 @@ def captured_backward(
     ctx.attributes["needs_input_grad"] = TupleValue(
         [ConstantValue(isinstance(arg, TensorValue) and arg.fake.requires_grad) for arg in args]
     )
-    of_results = iter(gradients)
-    given = [next(of_results) for _ in results]
+    given = [NONE if is_constant and not makes_zeros else g for g, is_constant in zip(gradients, constant)]
     try:
         with capture.guards_apart() as guards, torch.no_grad(), torch._C._DisableAutocast(), graph.taken_out():
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
@@ -134,6 +146,7 @@ def captured_backward(
         or capture.effects.version != version
         or any(guard.check not in STABLE for guard in guards)
         or any(_is_odd(node) or not made.keys() >= {*node.all_input_nodes} for node in inner)
+        or _writes_outside(inner)
         or not all(_fits(arg, gradient, operands, inner) for arg, gradient in zip(args, found))
         or len(found) != len(args)
     ):
@@ -147,6 +160,7 @@ def captured_backward(
     for node in reversed(made):
         graph.graph.erase_node(node)
     return CapturedBackward(module, numbers)
+
 
 def _undecorated(frame: Frame, cls: Any, cls_value: Value, ctx: Any) -> Value:
     """The program's `backward`. What torch's decorators do around it: gradients of gradients are refused by whoever
