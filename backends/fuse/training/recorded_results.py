@@ -140,9 +140,22 @@ class RecordedResults(Results):
             if self._recorder.known(other) is value:
                 return View(Base.INPUT, place, steps, data)
         if value is not root:
+            own = fake._base
+            if own is not None and not own._is_view() and value is base and self._is_alone(own):
+                return View(Base.GIVEN, self._give_root(own, False), steps, data)
             return View(Base.VIEW, self._position(value.fake), steps, data)
         laid_out = position < len(self.shown) and self.shown[position].stride() != fake.stride()
         return View(Base.GIVEN, self._give_root(root.fake, laid_out), steps, data)
+
+    def _is_alone(self, base: torch.Tensor) -> bool:
+        """Whether the program sees memory as this tensor and views of it only. What lies first in it may be another
+        one, of which autograd does not have this as a view (`aten::_unsafe_view`, behind the product of a linear
+        layer)."""
+        storage = self._recorder.known(base).storage
+        seen = [fake for fake in (*self.inputs, *self.returned) if isinstance(fake, torch.Tensor)]
+        return all(
+            fake is base or fake._base is base for fake in seen if self._recorder.known(fake).storage is storage
+        )
 
     def _position(self, fake: torch.Tensor) -> int:
         """Where a view is that others have as a base: among the results, or behind them."""
