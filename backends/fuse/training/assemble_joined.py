@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch.autograd.graph import get_gradient_edge
 
@@ -39,13 +40,14 @@ def joined_nodes(
     (loss,) = [numbers[edge] for edge in recorded.nodes[last].outputs]
     by_stage = {recorded.segments[part.backward.segment].stage: number for number, part in enumerate(parts)}
     waiting = [set(stage.inputs) for stage in stages]
+    ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
     nodes: list[SegmentNode | ViewSegment] = []
     for number, segment in enumerate(recorded.nodes):
         if segment.is_view:
             nodes.append(ViewSegment([numbers[edge] for edge in segment.outputs], segment.results))
             continue
         stage = by_stage[segment.stage]
-        node = _node(recorded, number, segment, saved if number == last else [], numbers, stage, waiting[stage])
+        node = _node(recorded, number, segment, saved if number == last else [], numbers, stage, ends, waiting[stage])
         waiting[stage].difference_update(node.owned)
         nodes.append(node)
     if any(waiting):
@@ -71,10 +73,10 @@ def _stage(
 
 def _node(
     recorded: Recorded, number: int, segment: Segment, saved: Sequence[tuple[bool, int]], numbers: Mapping[Edge, int],
-    stage: int, waiting: set[int]
+    stage: int, ends: Mapping[Any, int], waiting: set[int]
 ) -> JoinedSegment:
-    """`waiting`: the inputs whose gradients no node gives out so far."""
-    ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
+    """`ends`: the nodes where gradients of inputs end, with the positions of these. `waiting`: the inputs whose gradients
+    no node gives out so far."""
     inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
     n_inputs, outputs = len(recorded.inputs), segment.outputs
     return JoinedSegment(

@@ -15,7 +15,7 @@ from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import default_dtype
 from framejit.backends.fuse.training.backward import Backward, Given, is_permuted
-from framejit.backends.fuse.training.half import Half, Sizes
+from framejit.backends.fuse.training.half import Sizes
 from framejit.backends.fuse.training.second_run import Call, outside_of_transforms
 from framejit.backends.fuse.training.segments import by_node, gradients
 from framejit.backends.fuse.training.tangents import take, usual_references
@@ -150,10 +150,6 @@ class CompiledSegment(SegmentNode):
         made._usual = usual if usual.half.sizes == sizes else usual.at(sizes)
         made._backwards = {made.usual: made._usual}
         return made
-
-    def half(self) -> Half:
-        """The backward for gradients that come as usual."""
-        return self.symbolic_backward.half
 
     def backward(
         self, call: Call, saved: list[torch.Tensor], tangents: list[torch.Tensor | None]
