@@ -75,8 +75,8 @@ def _node(
     recorded: Recorded, number: int, segment: Segment, saved: Sequence[tuple[bool, int]], numbers: Mapping[Edge, int],
     stage: int, ends: Mapping[Any, int], waiting: set[int]
 ) -> JoinedSegment:
-    """`ends`: the nodes where gradients of inputs end, with the positions of these. `waiting`: the inputs whose gradients
-    no node gives out so far."""
+    """`ends`: the nodes where gradients of inputs end, with the positions of these. `waiting`: the inputs whose
+    gradients no node gives out so far."""
     inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
     n_inputs, outputs = len(recorded.inputs), segment.outputs
     return JoinedSegment(
