@@ -43,6 +43,12 @@ def parts(x, w):
     return a * 2, (a + b).sin(), (b * c).cos()
 
 
+def one_of_several(x, w):
+    """One of several views is given, and others lead to other results."""
+    a, b, c = (x @ w).exp().unbind()
+    return a, b.sin(), (b * c).sum()
+
+
 def tied(x, w):
     """Behind the border of the last part lies a weight that it takes, too, by way of operations that eager's autograd
     goes through without a gradient."""
@@ -51,7 +57,7 @@ def tied(x, w):
     return logits, (logits @ w).exp().sum()
 
 
-FUNCTIONS = [features_and_loss, apart, common_beginning, nothing_kept, chain, parts, tied]
+FUNCTIONS = [features_and_loss, apart, common_beginning, nothing_kept, chain, parts, one_of_several, tied]
 
 
 def outcome(of, *args):
@@ -166,7 +172,7 @@ def test_a_model_that_gives_logits_and_loss():
 def test_parts_of_a_forward():
     x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     counts = [(len(fn(x, w)), len(segments_of(fn(x, w)))) for fn in FUNCTIONS]
-    assert counts == [(2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 4), (2, 2)]
+    assert counts == [(2, 2), (2, 2), (2, 3), (2, 3), (3, 3), (3, 4), (3, 3), (2, 2)]
     results = [x]
     for _ in range(MOST + 1):
         results.append(results[-1].sin())

@@ -14,6 +14,10 @@ VIEWS = {
     "tensor and view": lambda x, w: ((h := x.exp() @ w), h.t(), h[0]),
     "view and a loss of it": lambda x, w: ((h := (x @ w).tanh().view(-1)), (h * h).sum()),
     "parts": lambda x, w: (x @ w).sin().split(2),
+    "one of several, the other used": lambda x, w: ((h := (x @ w).unbind())[0], h[1].sin(), h[1].sum()),
+    "one of several of one of several": lambda x, w: (
+        (h := (x @ w).split(1)), (p := h[2].chunk(3, 1))[1], h[0].cos(), p[0].sum(), p[2].exp()
+    )[1:],
     "several of several": lambda x, w: (*(h := (x @ w).cos()).unbind(), h.diagonal(), h.expand(2, 3, 3)[1]),
     "linear of three dimensions": lambda x, w: F.linear(x[None], w, w[0]).tanh() + F.linear(x[None], w),
     "logits": lambda x, w: F.linear(x[None], w, w[0]),
@@ -92,6 +96,7 @@ def of_gradients(fn, x, w):
     return [g.contiguous() if g is not None else None for g in again]
 
 
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
 @pytest.mark.parametrize("use", [facts, gradients, written, hooks, of_gradients])
 @pytest.mark.parametrize("fn", VIEWS.values(), ids=VIEWS)
 def test_views(fn, use):

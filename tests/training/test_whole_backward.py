@@ -29,12 +29,15 @@ class Decoder(nn.Module):
 
     def forward(self, ids):
         hidden, caches, states = self.words(ids), [], []
+        halves = hidden.chunk(2, -1)
+        hidden = hidden + torch.cat((halves[1], halves[0].tanh()), -1)
         for mixed, out in zip(self.mixed, self.out):
             q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in mixed(hidden).split(8, -1))
             caches += [k, v]
             weights = torch.softmax(q @ k.transpose(-1, -2) * 0.5, -1)
             hidden = hidden + self.dropout(out((weights @ v).transpose(1, 2).flatten(2)))
             states.append(hidden)
+        states.append(halves[0])
         logits = nn.functional.linear(hidden, self.words.weight)  # tied to what the first layer takes
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
         return {"loss": loss, "logits": logits, "caches": caches, "states": states}

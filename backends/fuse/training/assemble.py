@@ -94,13 +94,13 @@ class _Assembly:
         for number, segment in enumerate(() if recorded.is_joined else recorded.segments):
             part = partition.backwards.get(number)
             if part is None:
-                segments.append(ViewSegment([numbers[edge] for edge in segment.outputs], segment.results))
+                segments.append(ViewSegment([numbers[edge] for edge in segment.outputs], recorded.view_positions(segment)))
             else:
                 kept[number] = [part.joint.number(value) for value in part.saved]
                 segments.append(self._segment(number, part, _sources(partition), numbers))
         return Differentiable(
             self.gm.forward, accounts, self.torch_state, self.default_dtype, len(recorded.inputs),
-            len(recorded.differentiable), recorded.written, recorded.stages,
+            recorded.written, recorded.stages,
             () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.results.plain(),
             self.second_run, forward, segments, whole, RecordedBackwards(self, kept), partition.kept_by_line(),
             partition.computed_again_by_line(),

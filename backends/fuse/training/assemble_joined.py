@@ -44,7 +44,7 @@ def joined_nodes(
     nodes: list[SegmentNode | ViewSegment] = []
     for number, segment in enumerate(recorded.nodes):
         if segment.is_view:
-            nodes.append(ViewSegment([numbers[edge] for edge in segment.outputs], segment.results))
+            nodes.append(ViewSegment([numbers[edge] for edge in segment.outputs], recorded.view_positions(segment)))
             continue
         stage = by_stage[segment.stage]
         node = _node(recorded, number, segment, saved if number == last else [], numbers, stage, ends, waiting[stage])

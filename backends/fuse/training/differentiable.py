@@ -75,8 +75,6 @@ class Differentiable:
     """Torch's state of the thread, which the recording depends on."""
     default_dtype: torch.dtype
     n_inputs: int
-    n_roots: int
-    """How many tensors the plan gives that gradients may come to."""
     written: Sequence[int]
     """The positions of inputs that are written."""
     stages: Mapping[int, int]
@@ -196,8 +194,7 @@ class Differentiable:
         results = self.results
         for segment in self.segments:
             if isinstance(segment, ViewSegment):
-                for edge, number in zip(segment.outputs, segment.results):
-                    position = results.differentiable_views[number - self.n_roots]
+                for edge, position in zip(segment.outputs, segment.views):
                     crossing[edge] = results.view(position, inputs, made, views)
                     watched[1].append(crossing[edge])
                 continue

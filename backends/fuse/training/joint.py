@@ -144,6 +144,11 @@ class Recorded:
         self.segments = as_one or self.nodes
         """Those of which each has a backward."""
         check_apart(self.segments)
+        for segment in self.nodes:
+            if segment.is_view:
+                self.view_positions(segment)
+        with _on_fakes(self.graph), light():
+            self.results.check()
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
 
@@ -173,12 +178,17 @@ class Recorded:
             raise NeedsGradients("a result that is made inside asks for gradients of its own")
         if not all(_has_history(self.results.returned[place]) for place in self.results.differentiable_views):
             raise NeedsGradients("a view asks for gradients of its own")
-        with _on_fakes(self.graph), light():
-            self.results.check()
 
     def usual(self, segment: int) -> Given:
         """Gradients that come to all outputs of a segment, and lie as these do."""
         return tuple((place, like.stride()) for place, like in enumerate(self.like[segment]) if like is not None)
+
+    def view_positions(self, segment: Segment) -> list[int]:
+        """Where the views stand that a segment of views gives, as `Results` counts them: its results, and what other
+        segments take."""
+        results = self.results
+        positions = [results.differentiable_views[number - len(self.differentiable)] for number in segment.results]
+        return positions + [results.position_of(edge) for edge in segment.outputs[len(positions) :]]
 
     def forward(self) -> list[Any]:
         """The operations of the forward."""

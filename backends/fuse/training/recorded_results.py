@@ -15,6 +15,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import with_sizes
 from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.results import Base, Results, Step, View, base_of
+from framejit.backends.fuse.training.segments import Edge, edge_of
 
 
 class RecordedResults(Results):
@@ -99,6 +100,15 @@ class RecordedResults(Results):
             if _facts(again, base) != _facts(expected, base) or _place(laid_out) != _place(shown):
                 raise refused("a result is a view that the operations which make it again make otherwise")
 
+    def position_of(self, edge: Edge) -> int:
+        """Where a view is that segments hand on, by what autograd knows it as: among the results, or behind them as
+        others of what one operation made (`chunk`) are. Raises NeedsGradients where it was not seen to be made."""
+        for node in self._recorder.graph.nodes:
+            for value in node.results:
+                if value.base is not None and value.fake.requires_grad and _is_known_as(value.fake, edge):
+                    return self._position(value.fake)
+        raise NeedsGradients("a view leads to other results that was not seen to be made")
+
     def _give(self, given: Any, root: Any) -> int:
         self.given.append(given)
         self.roots.append(root)
@@ -166,6 +176,13 @@ class RecordedResults(Results):
         self._fakes[position] = fake
         self.views[position] = self._view(position)
         return position
+
+
+def _is_known_as(fake: torch.Tensor, edge: Edge) -> bool:
+    try:
+        return edge_of(fake) == edge
+    except RuntimeError:  # its base was written: autograd says no more of it
+        return False
 
 
 def _facts(view: torch.Tensor, base: torch.Tensor) -> tuple[Any, ...]:

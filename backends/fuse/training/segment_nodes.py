@@ -32,8 +32,8 @@ class ViewSegment:
 
     outputs: Sequence[int]
     """The numbers of what it gives, as segments count what crosses between them."""
-    results: Sequence[int]
-    """Which results it gives, by their numbers."""
+    views: Sequence[int]
+    """The positions of these, as `Results` counts views."""
 
     def at(self, graph: Differentiable, sizes: Sizes) -> ViewSegment:
         """The same, whatever the sizes are."""

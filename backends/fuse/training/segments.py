@@ -60,7 +60,7 @@ def segments_of(
     """The segments that give these results, each behind those that it takes from. `ends`: nodes that are none of theirs
     any more, as leaves' are not. `stages`: by nodes that inputs come out of, the stage of the backward at whose end
     their gradients are there; stages are segments of their own. Raises NeedsGradients for too many."""
-    places = {_edge(tensor): position for position, tensor in enumerate(results)}
+    places = {edge_of(tensor): position for position, tensor in enumerate(results)}
     nodes = nodes_of(results, ends)
     stage_of = _stages(nodes, stages)
     leads_to: dict[Any, set[int]] = {node: set() for node in nodes}
@@ -181,7 +181,8 @@ def _kept_by(node: Any) -> Iterator[Sequence[torch.Tensor]]:
                 yield [tensor for tensor in (kept if isinstance(kept, tuple) else (kept,)) if torch.is_tensor(tensor)]
 
 
-def _edge(tensor: torch.Tensor) -> Edge:
+def edge_of(tensor: torch.Tensor) -> Edge:
+    """What autograd knows a tensor as that is no leaf."""
     return tensor.grad_fn, tensor.output_nr
 
 

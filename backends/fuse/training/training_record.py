@@ -38,7 +38,7 @@ class TrainingWriter(ValueWriter):
         """The graph, but for what came to be known while it ran."""
         run = graph.second_run
         return [
-            self.value(graph.torch_state), self.value(graph.default_dtype), graph.n_inputs, graph.n_roots,
+            self.value(graph.torch_state), self.value(graph.default_dtype), graph.n_inputs,
             [*graph.written], self.results(graph.results),
             [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at), run.draws],
             self.half(graph.forward),
@@ -83,7 +83,7 @@ class TrainingWriter(ValueWriter):
 
     def segment(self, segment: SegmentNode | ViewSegment) -> list[Any]:
         if isinstance(segment, ViewSegment):
-            return [[*segment.outputs], [*segment.results]]
+            return [[*segment.outputs], [*segment.views]]
         common = [
             segment.number, [*segment.saved], [*segment.watched], segment.keeps,
             [None if like is None else [*map(self.value, like)] for like in segment.like],
@@ -108,7 +108,7 @@ class TrainingReader(ValueReader):
     def graph(self, data: Sequence[Any], learnt: Sequence[Trial], others: OtherBackwards) -> Differentiable:
         """The graph, with what is known of each half's first run. Raises NotCacheable where a plan is gone or not for
         this process, BadRecord, and whatever data that is none leads to."""
-        state, dtype, n_inputs, n_roots, written, results, run, forward, segments, whole, kept, again = data
+        state, dtype, n_inputs, written, results, run, forward, segments, whole, kept, again = data
         trials = chain(learnt, iter(Trial, None))  # of the rest nothing is known
         devices, changed, looked_at, draws = run
         eager = self._module.forward
@@ -120,7 +120,7 @@ class TrainingReader(ValueReader):
         parts = [self.segment(each, trials) for each in segments]
         from_loss = self.whole(whole, trials) if whole else None
         made = Differentiable(
-            eager, [self._account, *self._of_backwards.values()], torch_state, self.value(dtype), n_inputs, n_roots,
+            eager, [self._account, *self._of_backwards.values()], torch_state, self.value(dtype), n_inputs,
             written, {}, (), self.results(results), second_run, half, parts, from_loss, others, kept, again,
         )
         made.fate.runs_as_aten = half.is_repeatable and bool(half.trial.differences)
