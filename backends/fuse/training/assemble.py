@@ -94,7 +94,8 @@ class _Assembly:
         for number, segment in enumerate(() if recorded.is_joined else recorded.segments):
             part = partition.backwards.get(number)
             if part is None:
-                segments.append(ViewSegment([numbers[edge] for edge in segment.outputs], recorded.view_positions(segment)))
+                outputs = [numbers[edge] for edge in segment.outputs]
+                segments.append(ViewSegment(outputs, recorded.view_positions(segment)))
             else:
                 kept[number] = [part.joint.number(value) for value in part.saved]
                 segments.append(self._segment(number, part, _sources(partition), numbers))
