@@ -65,6 +65,23 @@ def view(b: Builder) -> None:
     b.let(text, kind)
 
 
+def several_views(b: Builder) -> None:
+    """Several views of one operation, each of which may be used or given or neither."""
+    x = b.tensor(2, "fic")
+    rest = x.kind.shape[1:]
+    one, two, text = b.rng.choice([
+        ((b.fresh("?"), *rest), (b.fresh("?"), *rest), f"({x.name}.chunk(2) * 2)[:2]"),
+        (("1", *rest), ("1", *rest), f"{x.name}.split(1)[:1] * 2"),
+        (("1", *rest), (b.fresh("?"), *rest), f"torch.tensor_split({x.name}, [1])"),
+        (rest, rest, f"({x.name}[0], {x.name}.unbind()[-1])"),
+        (rest, rest, f"({x.name}.unbind() * 2)[:2]"),
+    ])
+    names = [b.fresh("t"), b.fresh("t")]
+    b.emit(f"{', '.join(names)} = {text}")
+    for name, shape in zip(names, (one, two)):
+        b.know(name, replace(x.kind, shape=shape))
+
+
 WRITES = (
     "{x}.add_({n})", "{x}.mul_({n})", "{x}.zero_()", "{x}.fill_({n})", "{x}.copy_({y})", "{x}.relu_()", "{x} += {n}",
     "{x} *= 2", "{x}.sub_({y})",
@@ -133,4 +150,4 @@ def metadata(b: Builder) -> None:
     )
 
 
-STATEMENTS = [view, view, view, write, write, write_through_view, write_through_view, metadata]
+STATEMENTS = [view, view, view, several_views, write, write, write_through_view, write_through_view, metadata]
