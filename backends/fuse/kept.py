@@ -27,10 +27,10 @@ _IN_PARTS: Final = "in parts"
 def kept_form(compiled: Callable[..., Any]) -> str:
     """The text by which another process finds a compiled graph (`from_kept_form`). Raises NotCacheable for a graph that
     has none."""
+    from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
     from framejit.backends.fuse.in_parts import GraphInParts  # processes that find graphs need none of these
     from framejit.backends.fuse.kept_parts import keep_parts
     from framejit.backends.fuse.sizes.by_size import BySize
-    from framejit.backends.fuse.training.differentiable import Differentiable
     from framejit.backends.fuse.training.kept_training import keep_training
 
     if isinstance(compiled, GraphInParts):

@@ -15,9 +15,9 @@ from kept.test_noticed import BASE, CHANGES, LIBRARY
 
 from framejit import events
 from framejit.backends.fuse.account.stage_counts import stages
+from framejit.backends.fuse.autograd_nodes.half import Half
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_entry import seal
-from framejit.backends.fuse.training.half import Half
 from framejit.backends.fuse.training.kept_training import KIND, LEARNT
 
 from comparison import assert_same
@@ -353,7 +353,7 @@ def test_results_of_operations_that_differ_from_their_fakes_are_noticed_once(mon
 
 
 def compiled_of(run):
-    from framejit.backends.fuse.training.differentiable import Differentiable
+    from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
 
     targets = [slot.target for entry in run.optimized.entries for slot in entry.slots]
     return [target for target in targets if isinstance(target, Differentiable)]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import framejit
-from framejit.backends.fuse.training.half import Half
+from framejit.backends.fuse.autograd_nodes.half import Half
 
 from support import seed
 from twins import Twins, leaf, same

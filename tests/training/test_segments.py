@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 import framejit
+from framejit.backends.fuse.autograd_nodes.segments import MOST, check_apart, needed_segments, segments_of
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.training.recorder import is_without_gradient
-from framejit.backends.fuse.training.segments import MOST, check_apart, needed_segments, segments_of
 
 from twins import Twins, leaf
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
 import framejit
-from framejit.backends.fuse.training import node_watch
+from framejit.backends.fuse.autograd_nodes import node_watch
 
 from support import of_kind, recorded
 from twins import Twins, leaf, same

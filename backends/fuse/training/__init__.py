@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from torch import fx
 
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
+    from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
     from framejit.backends.fuse.cache.plan_key import SymbolicSizes
-    from framejit.backends.fuse.training.differentiable import Differentiable
 
 
 def compile_differentiable(

@@ -11,6 +11,12 @@ from torch import fx
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.telling import tell_divided
+from framejit.backends.fuse.autograd_nodes.backward import Backward, Given, Outgoing
+from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable, OtherBackwards
+from framejit.backends.fuse.autograd_nodes.half import CompiledHalf, Half, Sizes, sizes_now
+from framejit.backends.fuse.autograd_nodes.node_watch import can_watch
+from framejit.backends.fuse.autograd_nodes.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
+from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment
 from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
@@ -22,16 +28,10 @@ from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
 from framejit.backends.fuse.training.assemble_joined import joined_nodes
-from framejit.backends.fuse.training.backward import Backward, Given, Outgoing
 from framejit.backends.fuse.training.buckets import Buckets
-from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
-from framejit.backends.fuse.training.half import CompiledHalf, Half, Sizes, sizes_now
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
-from framejit.backends.fuse.training.node_watch import can_watch
 from framejit.backends.fuse.training.partition import BackwardPart, Partition, parted
-from framejit.backends.fuse.training.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
-from framejit.backends.fuse.training.segments import Edge, Segment
 from framejit.backends.fuse.training.what_is_looked_at import second_run_of
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config

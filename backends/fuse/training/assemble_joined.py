@@ -8,16 +8,16 @@ from typing import Any
 
 from torch.autograd.graph import get_gradient_edge
 
+from framejit.backends.fuse.autograd_nodes.backward import Backward
+from framejit.backends.fuse.autograd_nodes.segment_nodes import Like, SegmentNode, ViewSegment
+from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment
+from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, Stage, WholeBackward
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
-from framejit.backends.fuse.training.backward import Backward
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
 from framejit.backends.fuse.training.partition import BackwardPart, Partition
-from framejit.backends.fuse.training.segment_nodes import Like, SegmentNode, ViewSegment
-from framejit.backends.fuse.training.segments import Edge, Segment
-from framejit.backends.fuse.training.whole_backward import JoinedSegment, Stage, WholeBackward
 
 
 def joined_nodes(

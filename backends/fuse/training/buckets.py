@@ -16,7 +16,7 @@ import torch.distributed
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
-from framejit.backends.fuse.training.segments import nodes_of
+from framejit.backends.fuse.autograd_nodes.segments import nodes_of
 from framejit.late_dataclass import dataclass
 
 MOST: Final = 16

@@ -12,6 +12,8 @@ from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.account.telling import tell_found, tell_kernels, tell_launches, tell_training
+from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
+from framejit.backends.fuse.autograd_nodes.half import CompiledHalf, Launches
 from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
@@ -26,8 +28,6 @@ from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
 from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.training.assemble import Divide, assembled
 from framejit.backends.fuse.training.buckets import Buckets, buckets_of
-from framejit.backends.fuse.training.differentiable import Differentiable
-from framejit.backends.fuse.training.half import CompiledHalf, Launches
 from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from framejit.environment.collector import resting
 from framejit.events import warn

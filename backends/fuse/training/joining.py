@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from framejit.backends.fuse.training.segments import Edge, Segment
+from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment
 
 
 def joined(segments: Sequence[Segment], is_loss: Callable[[int], bool]) -> list[Segment]:

@@ -19,6 +19,8 @@ from torch import fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
+from framejit.backends.fuse.autograd_nodes.backward import Given
+from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
@@ -32,14 +34,12 @@ from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state
-from framejit.backends.fuse.training.backward import Given
 from framejit.backends.fuse.training.buckets import Buckets, stages_of
 from framejit.backends.fuse.training.channels_last import channels_last
 from framejit.backends.fuse.training.decompositions import DECOMPOSITIONS
 from framejit.backends.fuse.training.joining import joined
 from framejit.backends.fuse.training.recorded_results import RecordedResults
 from framejit.backends.fuse.training.recorder import TrainingRecorder
-from framejit.backends.fuse.training.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.fuse.training.traced_function import TracedFunction
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name

@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, name_of, remember
 from framejit.backends.fuse.account.telling import tell_training
+from framejit.backends.fuse.autograd_nodes.backward import Backward, Given
+from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable, OtherBackwards
+from framejit.backends.fuse.autograd_nodes.half import Trial
+from framejit.backends.fuse.autograd_nodes.segment_nodes import CompiledSegment
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.kernel_record import BadRecord
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.training.backward import Backward, Given
-from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
-from framejit.backends.fuse.training.half import Trial
-from framejit.backends.fuse.training.segment_nodes import CompiledSegment
 from framejit.backends.fuse.training.training_record import TrainingReader, TrainingWriter
 from framejit.backends.graph_identity import LAUNCH_GRAPHS
 from framejit.environment.collector import resting

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.autograd_nodes.results import Base, Results, Step, View, base_of
+from framejit.backends.fuse.autograd_nodes.segments import Edge, edge_of
 from framejit.backends.fuse.graph.node import values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import with_sizes
 from framejit.backends.fuse.training.recorder import TrainingRecorder
-from framejit.backends.fuse.training.results import Base, Results, Step, View, base_of
-from framejit.backends.fuse.training.segments import Edge, edge_of
 
 
 class RecordedResults(Results):

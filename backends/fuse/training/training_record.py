@@ -12,20 +12,20 @@ import torch
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.telling import tell_found
+from framejit.backends.fuse.autograd_nodes.backward import Backward, Outgoing
+from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable, OtherBackwards
+from framejit.backends.fuse.autograd_nodes.half import CompiledHalf, Half, Trial
+from framejit.backends.fuse.autograd_nodes.node_watch import can_watch
+from framejit.backends.fuse.autograd_nodes.results import Base, Results, Step, View
+from framejit.backends.fuse.autograd_nodes.second_run import SecondRun
+from framejit.backends.fuse.autograd_nodes.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
+from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, Stage, WholeBackward
 from framejit.backends.fuse.cache.graph_record import read_graph, written_graph
 from framejit.backends.fuse.cache.kept_plan import operation_of, read_kept
 from framejit.backends.fuse.cache.plan_cache import find_record
 from framejit.backends.fuse.cache.plan_key import NotCacheable
 from framejit.backends.fuse.cache.value_record import ValueReader, ValueWriter
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans
-from framejit.backends.fuse.training.backward import Backward, Outgoing
-from framejit.backends.fuse.training.differentiable import Differentiable, OtherBackwards
-from framejit.backends.fuse.training.half import CompiledHalf, Half, Trial
-from framejit.backends.fuse.training.node_watch import can_watch
-from framejit.backends.fuse.training.results import Base, Results, Step, View
-from framejit.backends.fuse.training.second_run import SecondRun
-from framejit.backends.fuse.training.segment_nodes import CompiledSegment, Like, SegmentNode, ViewSegment
-from framejit.backends.fuse.training.whole_backward import JoinedSegment, Stage, WholeBackward
 
 
 class TrainingWriter(ValueWriter):

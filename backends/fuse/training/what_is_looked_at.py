@@ -8,11 +8,11 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from framejit.backends.fuse.autograd_nodes.second_run import SecondRun
 from framejit.backends.fuse.graph.node import BATCH_NORMS, STATISTICS, TRAINING, Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.random_numbers.drawn_again import in_one_run
 from framejit.backends.fuse.training.joint import Recorded
-from framejit.backends.fuse.training.second_run import SecondRun
 
 OVERWRITES: Final = frozenset(("zero_", "fill_", "copy_"))
 """Operations that write into all of a tensor without looking at it."""

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
-from framejit.backends.fuse.training.backward import Backward, Given
-from framejit.backends.fuse.training.half import Half, Sizes
-from framejit.backends.fuse.training.node_watch import Watch, leaf
-from framejit.backends.fuse.training.results import Results
-from framejit.backends.fuse.training.second_run import Call, Contents, RandomState, SecondRun
-from framejit.backends.fuse.training.segment_nodes import Compiled, CompiledSegment, SegmentNode, ViewSegment
-from framejit.backends.fuse.training.whole_backward import JoinedSegment, WholeBackward
+from framejit.backends.fuse.autograd_nodes.backward import Backward, Given
+from framejit.backends.fuse.autograd_nodes.half import Half, Sizes
+from framejit.backends.fuse.autograd_nodes.node_watch import Watch, leaf
+from framejit.backends.fuse.autograd_nodes.results import Results
+from framejit.backends.fuse.autograd_nodes.second_run import Call, Contents, RandomState, SecondRun
+from framejit.backends.fuse.autograd_nodes.segment_nodes import Compiled, CompiledSegment, SegmentNode, ViewSegment
+from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, WholeBackward
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 

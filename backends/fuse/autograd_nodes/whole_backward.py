@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.autograd_nodes.backward import Backward
+from framejit.backends.fuse.autograd_nodes.half import Sizes
+from framejit.backends.fuse.autograd_nodes.segment_nodes import SegmentNode, by_running_again, given_up
 from framejit.backends.fuse.thread_state import default_dtype
-from framejit.backends.fuse.training.backward import Backward
-from framejit.backends.fuse.training.half import Sizes
-from framejit.backends.fuse.training.segment_nodes import SegmentNode, by_running_again, given_up
 from framejit.late_dataclass import dataclass
 
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 from torch.autograd.graph import get_gradient_edge
 
+from framejit.backends.fuse.autograd_nodes.backward import Backward, Given, is_permuted
+from framejit.backends.fuse.autograd_nodes.half import Sizes
+from framejit.backends.fuse.autograd_nodes.second_run import Call, outside_of_transforms
+from framejit.backends.fuse.autograd_nodes.segments import by_node, gradients
+from framejit.backends.fuse.autograd_nodes.tangents import take, usual_references
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import default_dtype
-from framejit.backends.fuse.training.backward import Backward, Given, is_permuted
-from framejit.backends.fuse.training.half import Sizes
-from framejit.backends.fuse.training.second_run import Call, outside_of_transforms
-from framejit.backends.fuse.training.segments import by_node, gradients
-from framejit.backends.fuse.training.tangents import take, usual_references
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.training.differentiable import Differentiable
+    from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
 
 
 @dataclass(eq=False)

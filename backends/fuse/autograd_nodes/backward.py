@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.autograd_nodes.half import Half, Sizes
 from framejit.backends.fuse.sizes.symbolic_size import concrete
-from framejit.backends.fuse.training.half import Half, Sizes
 from framejit.late_dataclass import dataclass
 
 Given = tuple[tuple[int, tuple[int, ...]], ...]

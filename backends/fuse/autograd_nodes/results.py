@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from framejit.backends.fuse.autograd_nodes.segments import NO_STAGES, Segment, needed_segments
 from framejit.backends.fuse.plan.plan_functions import count_exactly
 from framejit.backends.fuse.sizes.symbolic_size import concrete
-from framejit.backends.fuse.training.segments import NO_STAGES, Segment, needed_segments
 from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 

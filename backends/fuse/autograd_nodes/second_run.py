@@ -22,8 +22,8 @@ from framejit.backends.fuse.thread_state import restore, restored_thread_state
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from framejit.backends.fuse.training.node_watch import Watch
-    from framejit.backends.fuse.training.whole_backward import WholeRun
+    from framejit.backends.fuse.autograd_nodes.node_watch import Watch
+    from framejit.backends.fuse.autograd_nodes.whole_backward import WholeRun
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]
