@@ -61,6 +61,8 @@ class SegmentNode:
     it has."""
     keeps: bool
     """Whether what is kept has to be there still."""
+    has_function: bool
+    """Whether a torch.autograd.Function is among its operations, which runs on zeros where no gradient comes."""
     like: Sequence[Like | None]
     """For each output what gradients that come to it look like; None where none come."""
     places: Sequence[int]
@@ -120,7 +122,13 @@ class SegmentNode:
     def none_came(self, ctx: Any) -> Sequence[torch.Tensor | None]:
         """What goes out where no gradient came. What was kept may be gone, as after another backward: an operation of
         eager's that keeps nothing does not mind either."""
-        return [None] * len(self.leaving)
+        if not self.has_function or ctx.call is None:
+            return [None] * len(self.leaving)
+        call = ctx.call
+        if self.keeps:
+            given_up(ctx)
+        with torch.enable_grad():
+            return by_running_again(call, self, [None] * len(self.places), differentiable=False)
 
 
 @dataclass(eq=False)

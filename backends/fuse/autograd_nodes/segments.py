@@ -122,8 +122,6 @@ def needed_segments(
 
 def check_apart(segments: Sequence[Segment]) -> None:
     """Raises NeedsGradients where segments can't have backwards of their own."""
-    if len(segments) > 1 and any(segment.has_function for segment in segments):
-        raise NeedsGradients("results depend on each other, and a torch.autograd.Function is among what leads to them")
     count = sum(not segment.is_view for segment in segments)
     if count > MOST:
         raise NeedsGradients(
@@ -139,11 +137,16 @@ def gradients(
     """The gradients of leaves, and behind them of what the segment takes from others, for gradients of its outputs;
     what other segments add is not in them.
 
-    `tangents`: for each output, or None. `differentiable`: whether the gradients have gradients.
+    `tangents`: for each output, or None; where all are, each node is told that no gradient comes, as eager does, and a
+    torch.autograd.Function may have some nevertheless. `differentiable`: whether the gradients have gradients.
     """
+    ended = [*segment.borders]
+    if all(tangent is None for tangent in tangents):
+        tangents = [_zeros(edge) for edge in segment.outputs]
+        ended += segment.outputs
     ends: list[Any] = [*wanted, *(GradientEdge(*edge) for edge in segment.borders)]
     given = [(GradientEdge(*edge), tangent) for edge, tangent in zip(segment.outputs, tangents) if tangent is not None]
-    with _ending_at(segment.borders):
+    with _ending_at(ended):
         return list(
             torch.autograd.grad(
                 [edge for edge, _ in given],
@@ -163,6 +166,13 @@ def _ending_at(borders: Sequence[Edge]) -> Iterator[None]:
         for node in dict.fromkeys(node for node, _ in borders):
             stack.callback(remove_hook, node.register_prehook(lambda given: (None,) * len(given)))
         yield
+
+
+def _zeros(edge: Edge) -> torch.Tensor:
+    """A gradient for what a node gives."""
+    node, output = edge
+    like = node._input_metadata[output]
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
 
 
 def _kept_by(node: Any) -> Iterator[Sequence[torch.Tensor]]:

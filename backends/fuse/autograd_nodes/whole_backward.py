@@ -119,10 +119,10 @@ class JoinedSegment(SegmentNode):
             self.unneeded.append(None)  # of the leaf that no program has
 
     def none_came(self, ctx: Any) -> Sequence[torch.Tensor | None]:
-        """Its share, where the whole backward is run; else nothing."""
+        """Its share, where the whole backward is run; else what goes out of any segment."""
         run = None if ctx.call is None else self._run(ctx.call)
         if run is None:
-            return [None] * len(self.leaving)
+            return super().none_came(ctx)
         if self.keeps:
             given_up(ctx)
         return self._share(run)

@@ -50,6 +50,11 @@ MISJUDGED: Final = frozenset(
 )
 """Operations whose results on fakes have other sizes or strides than the real ones."""
 
+READ_OTHERWISE: Final[dict[str, torch._ops.OpOverload]] = {
+    "aten::_conj": torch.ops.aten.conj_physical.default, "aten::_neg_view": torch.ops.aten.neg.default,
+}
+"""Operations that give views of which only a flag says that their numbers are others, and what computes those."""
+
 FILLING: Final = frozenset(("linspace", "logspace", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"))
 """Operations that write into their results in a way that autograd counts, unless Python's functions call them. Others
 draw random numbers."""
@@ -128,6 +133,7 @@ class Run:
                     raise NotFusable("it leaves a mode changed")
             finally:
                 self._end_inference_modes()
+        recorder.check_resolved()
         return self.graph
 
     def _carry_out(self, node: fx.Node) -> None:
@@ -280,6 +286,9 @@ class Run:
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
         items = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
+        shown = tensors_in([_shown(item) for item in value if isinstance(item, fx.Node)])
+        if any(tensor.is_conj() or tensor.is_neg() for tensor in shown):
+            raise NotFusable("a result is only a view as conjugate or negative")
         if any(isinstance(item, (tuple, list, dict)) for item in items):
             raise NotFusable("it returns a nested tuple")
         return items
@@ -397,6 +406,9 @@ class Recorder(TorchDispatchMode):
         """What `x.data` gave: autograd does not count writes to it as ones to `x`."""
         self.call_starts = 0
         """How many nodes there were when the operation of the program's began that is being recorded."""
+        self.resolved: list[tuple[Value, Value]] = []
+        """What was to be read as conjugate or negative, and the tensor of such numbers that stands in the place of that
+        view."""
         self._replaced: list[torch.Tensor] = []
         """Fakes that others took the places of, kept so that their ids stay theirs."""
         self._values: dict[int, Value] = {}
@@ -463,6 +475,8 @@ class Recorder(TorchDispatchMode):
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have an operation done to fakes, and write it down."""
         name = func.name()
+        if name in READ_OTHERWISE:
+            return self._resolved(READ_OTHERWISE[name], *args)
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
             result = args[0]  # as eager does, where a fake's dropout gives a new tensor
@@ -480,6 +494,21 @@ class Recorder(TorchDispatchMode):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
         self._write_down(func, args, kwargs, result)
         return result
+
+    def _resolved(self, operation: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers that a view shows which only says that memory is to be read otherwise: no kernel knows such a
+        view. `check_resolved` looks whether the program could tell."""
+        result: torch.Tensor = self.carry_out(operation, (tensor,), {})
+        if result.stride() != tensor.stride():
+            raise NotFusable("a view as conjugate or negative is of a tensor with gaps in its memory")
+        self.resolved.append((self.value(tensor), self.value(result)))
+        return result
+
+    def check_resolved(self) -> None:
+        """Raises NotFusable where a view as conjugate or negative shares memory with what is written."""
+        written = self.graph.written() if self.resolved else set()
+        if any(value.storage in written for pair in self.resolved for value in pair):
+            raise NotFusable("what is written has a view as conjugate or negative")
 
     def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""

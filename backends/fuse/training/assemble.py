@@ -129,6 +129,7 @@ class _Assembly:
         own = {tied[place] for place in written}
         return CompiledSegment(
             number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,
+            segment.has_function,
             [None if each is None else Like(as_sizes(each.shape), each.dtype, each.device) for each in like],
             [place for place, _ in usual], [numbers[segment.outputs[place]] for place, _ in usual],
             [numbers[segment.borders[place]] for place in handed_back], results, inputs, leaving, written,

@@ -80,8 +80,9 @@ def _node(
     inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
     n_inputs, outputs = len(recorded.inputs), segment.outputs
     return JoinedSegment(
-        number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps, [*map(_like, outputs)],
-        [*range(len(outputs))], [numbers[edge] for edge in outputs], [numbers[edge] for edge in segment.borders],
+        number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,
+        segment.has_function, [*map(_like, outputs)], [*range(len(outputs))], [numbers[edge] for edge in outputs],
+        [numbers[edge] for edge in segment.borders],
         [recorded.differentiable[result] for result in segment.results], inputs,
         [*inputs, *(n_inputs + place for place in range(len(segment.borders)))], [], frozenset(), [], stage,
         [position for position in inputs if position in waiting], number == len(recorded.nodes) - 1,

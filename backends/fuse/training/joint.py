@@ -265,6 +265,10 @@ class Recorded:
                 ) from e
             finally:
                 recorder.is_backward = False
+        views = {result.storage for _, result in recorder.resolved}
+        to_leaves = [fake for fake in found[: len(leaves)] if fake is not None and fake.is_complex()]
+        if any(recorder.known(fake).storage in views for fake in to_leaves):
+            raise NeedsGradients("a gradient is only a view as conjugate or negative")
         of_leaves, of_borders = iter(found[: len(leaves)]), found[len(leaves) :]
         outgoing = [None if needed is None else next(of_leaves) for needed in self.needed] + of_borders
         known = {*graph.inputs, *graph.constants}

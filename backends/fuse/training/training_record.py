@@ -85,7 +85,7 @@ class TrainingWriter(ValueWriter):
         if isinstance(segment, ViewSegment):
             return [[*segment.outputs], [*segment.views]]
         common = [
-            segment.number, [*segment.saved], [*segment.watched], segment.keeps,
+            segment.number, [*segment.saved], [*segment.watched], segment.keeps, segment.has_function,
             [None if like is None else [*map(self.value, like)] for like in segment.like],
             *map(list, (segment.places, segment.outputs, segment.borders, segment.results, segment.inputs)),
             [*segment.leaving], [*segment.written], sorted(segment.before), [*segment.anew],
@@ -164,9 +164,9 @@ class TrainingReader(ValueReader):
     def segment(self, data: list[Any], trials: Iterator[Trial]) -> SegmentNode | ViewSegment:
         if len(data) == 2:
             return ViewSegment(*data)
-        number, saved, watched, keeps, like, *rest, before, anew = data[0]
+        number, saved, watched, keeps, has_function, like, *rest, before, anew = data[0]
         likes = [None if each is None else Like(*map(self.value, each)) for each in like]
-        common = [number, saved, watched, keeps, likes, *rest, frozenset(before), anew]
+        common = [number, saved, watched, keeps, has_function, likes, *rest, frozenset(before), anew]
         if len(data) == 4:
             return JoinedSegment(*common, *data[1:])
         return CompiledSegment(*common, *[data[1], self.backward(data[2], number, next(trials))])
