@@ -37,7 +37,6 @@ def use(fn, x, z):
     return [g.resolve_conj().resolve_neg() if isinstance(g, torch.Tensor) else g for g in given], facts, gradients
 
 
-@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
 @pytest.mark.parametrize("of_numbers", [False, True])
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("name", [*FUSED, *REFUSED])

@@ -13,7 +13,7 @@ import framejit
 from support import seed
 
 transformers = pytest.importorskip("transformers")
-pytestmark = [pytest.mark.model, pytest.mark.filterwarnings("error::framejit.FramejitWarning")]
+pytestmark = pytest.mark.model
 
 STEPS = 3
 TEXT = {

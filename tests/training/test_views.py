@@ -96,7 +96,6 @@ def of_gradients(fn, x, w):
     return [g.contiguous() if g is not None else None for g in again]
 
 
-@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
 @pytest.mark.parametrize("use", [facts, gradients, written, hooks, of_gradients])
 @pytest.mark.parametrize("fn", VIEWS.values(), ids=VIEWS)
 def test_views(fn, use):
@@ -113,7 +112,6 @@ WRITTEN_PARTS = {
 }
 
 
-@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
 @pytest.mark.parametrize("fn", WRITTEN_PARTS.values(), ids=WRITTEN_PARTS)
 def test_writing_into_a_part_of_a_tensor(fn, monkeypatch):
     """The input begins somewhere inside its storage; what takes its place in the graph begins where its own does."""
