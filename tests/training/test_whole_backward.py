@@ -12,6 +12,7 @@ from torch.autograd.graph import get_gradient_edge
 
 import framejit
 from framejit.backends.fuse.autograd_nodes import node_watch
+from framejit.backends.fuse.autograd_nodes.second_run import SecondRun
 
 from support import of_kind, recorded
 from twins import Twins, leaf, same
@@ -323,8 +324,63 @@ def test_sizes_that_are_left_open(use):
         same(*outcomes)
 
 
+def loss_and_classes(x, w):
+    h = (x @ w).tanh()
+    return (h.exp() * x).sum(), h, h.softmax(-1), h.cos()[1:], x.detach() * 2
+
+
+def loss_and_part_of_another(x, w):
+    """A part of a loss; the other part is made of what does not lead to it."""
+    h = (x @ w).tanh()
+    return (h - h.detach().round()).square().mean(), h @ w
+
+
+@pytest.mark.parametrize("fn", [loss_and_classes, loss_and_part_of_another])
+def test_results_beside_the_loss(fn):
+    """They are nodes of autograd, but have no backward until somebody asks."""
+
+    def of_the_loss(fn, x, w):
+        x.grad = w.grad = None
+        given = fn(x, w)
+        given[0].backward()
+        return x.grad, w.grad, given
+
+    def of_all(fn, x, w):
+        x.grad = w.grad = None
+        given = [r for r in fn(x, w) if r.requires_grad]
+        sum((r * (number + 1)).square().sum() for number, r in enumerate(given)).backward()
+        return x.grad, w.grad, given
+
+    def of_another(fn, x, w):
+        x.grad = w.grad = None
+        given = [r for r in fn(x, w) if r.requires_grad]
+        given[-1].sin().sum().backward()
+        return x.grad, w.grad
+
+    twins = Twins(fn, leaf(3, 3), leaf(3, 3))
+    twins.both(of_the_loss)
+    assert names(twins.compiled) == ["graph", "graph_backward"]
+    twins.both(of_all)
+    assert names(twins.compiled)[:2] == ["graph_divided", "graph_divided_backward"]
+    assert len(names(twins.compiled)) > 3
+    for first in (of_another, of_all):
+        twins = Twins(fn, leaf(3, 3), leaf(3, 3))
+        twins.both(first)
+        twins.both(of_the_loss)
+
+
+def test_a_graph_is_run_again_once_for_all_nodes_of_a_backward(monkeypatch):
+    runs = []
+    outputs = SecondRun.outputs
+    monkeypatch.setattr(SecondRun, "outputs", lambda *args: runs.append(1) or outputs(*args))
+    _, module, compiled = pair()
+    hooks_on_all(module, compiled(torch.randint(0, 11, (2, 5))))
+    assert len(runs) == 1
+
+
 def test_what_keeps_gradients_apart():
-    """Two losses; results that do not lead to the loss; inputs that are written: each part has a backward."""
+    """Two losses; results that do not lead to the loss and come before it; inputs that are written: each part has a
+    backward."""
 
     def two(x, w):
         h = (x @ w).tanh()

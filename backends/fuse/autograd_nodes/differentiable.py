@@ -203,7 +203,7 @@ class Differentiable:
                 *[crossing[edge] for edge in segment.borders],
                 *[inputs[position] for position in segment.anew],
             ]
-            if isinstance(segment, JoinedSegment) and segment.is_last:
+            if isinstance(segment, JoinedSegment) and segment.is_loss:
                 call.watch = Watch(*watched)
                 taken.append(leaf())
             given = Compiled.apply(segment, call, inputs, made, *taken)

@@ -22,7 +22,10 @@ from framejit.backends.fuse.thread_state import restore, restored_thread_state
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from torch.autograd.graph import GradientEdge
+
     from framejit.backends.fuse.autograd_nodes.node_watch import Watch
+    from framejit.backends.fuse.autograd_nodes.segments import Segment
     from framejit.backends.fuse.autograd_nodes.whole_backward import WholeRun
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
@@ -33,7 +36,7 @@ Contents = Mapping[int, torch.Tensor]
 class Call:
     """One run of a graph, as its nodes of autograd know it."""
 
-    __slots__ = ("inputs", "versions", "random", "watch", "whole")
+    __slots__ = ("inputs", "versions", "random", "watch", "whole", "again")
 
     def __init__(
         self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None,
@@ -57,6 +60,12 @@ class Call:
         all."""
         self.whole: WholeRun | None = None
         """The last such backward."""
+        self.again: tuple[int, list[Segment], dict[int, GradientEdge]] | None = None
+        """Of the backward that goes on, by its number: what the graph gave that was run again for it."""
+
+    def forget_again(self) -> None:
+        """Lets go of that."""
+        self.again = None
 
 
 @dataclass(eq=False)

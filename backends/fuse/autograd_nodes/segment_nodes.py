@@ -9,12 +9,12 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.autograd_nodes.backward import Backward, Given, is_permuted
 from framejit.backends.fuse.autograd_nodes.half import Sizes
 from framejit.backends.fuse.autograd_nodes.second_run import Call, outside_of_transforms
-from framejit.backends.fuse.autograd_nodes.segments import by_node, gradients
+from framejit.backends.fuse.autograd_nodes.segments import Segment, by_node, gradients
 from framejit.backends.fuse.autograd_nodes.tangents import take, usual_references
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.symbolic_size import concrete
@@ -269,14 +269,8 @@ def by_running_again(
     Raises RuntimeError where inputs were written since the first run.
     """
     graph = segment.graph
-    with outside_of_transforms():
-        inputs = graph.second_run.inputs(call)
-        # before the graph writes into them
-        ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
-        stages = by_node(graph.stages, inputs)
-        wanted = [get_gradient_edge(inputs[position]) for position in segment.inputs]
-        outputs = graph.second_run.outputs(call, inputs)
-    again = graph.results.segments(inputs, outputs, ends, stages)[segment.number]
+    segments, edges = _run_again(call, graph)
+    again, wanted = segments[segment.number], [edges[position] for position in segment.inputs]
     by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
     for place, tangent in zip(segment.places, tangents):
         by_place[place] = tangent
@@ -285,3 +279,22 @@ def by_running_again(
         *found[: len(segment.inputs)],
         *(found[len(segment.inputs) + place - graph.n_inputs] for place in segment.leaving[len(segment.inputs) :]),
     ]
+
+
+def _run_again(call: Call, graph: Differentiable) -> tuple[list[Segment], dict[int, GradientEdge]]:
+    """The segments of the graph run again, and where gradients of inputs end, by the positions of these. Other nodes of
+    the same backward are given the same."""
+    task = torch._C._current_graph_task_id()
+    if call.again is not None and call.again[0] == task:
+        return call.again[1:]
+    with outside_of_transforms():
+        inputs = graph.second_run.inputs(call)
+        # before the graph writes into them
+        ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
+        stages = by_node(graph.stages, inputs)
+        edges = {place: get_gradient_edge(tensor) for place, tensor in enumerate(inputs) if tensor.requires_grad}
+        outputs = graph.second_run.outputs(call, inputs)
+    segments = graph.results.segments(inputs, outputs, ends, stages)
+    call.again = task, segments, edges
+    torch.autograd.Variable._execution_engine.queue_callback(call.forget_again)
+    return segments, edges

@@ -104,18 +104,18 @@ class WholeRun:
 
 @dataclass(eq=False)
 class JoinedSegment(SegmentNode):
-    """A segment that has no backward of its own."""
+    """A segment that has no backward of its own. Where it leads to the loss, its share is part of the whole one."""
 
     stage: int
     """Which stage its backward is part of."""
     owned: Sequence[int]
     """The inputs whose gradients, of that stage, it gives out."""
-    is_last: bool
+    is_loss: bool
     """Whether it gives the loss, and runs the whole backward."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.is_last:
+        if self.is_loss:
             self.unneeded.append(None)  # of the leaf that no program has
 
     def none_came(self, ctx: Any) -> Sequence[torch.Tensor | None]:
@@ -133,7 +133,7 @@ class JoinedSegment(SegmentNode):
         """As said of `SegmentNode`."""
         whole, fate = self.graph.whole, self.graph.fate
         assert whole is not None
-        if self.is_last and not fate.is_divided and call.watch is not None and call.watch.sees_nobody():
+        if self.is_loss and not fate.is_divided and call.watch is not None and call.watch.sees_nobody():
             (tangent,) = tangents
             assert tangent is not None
             call.whole = WholeRun(whole, self.graph.default_dtype, saved, tangent)
@@ -142,7 +142,7 @@ class JoinedSegment(SegmentNode):
         fate.is_divided = True
         with torch.enable_grad():
             found = by_running_again(call, self, tangents, differentiable=False)
-        run = None if self.is_last else self._run(call)
+        run = None if self.is_loss else self._run(call)
         if run is None:
             return found
         return [_sum(mine, other) for mine, other in zip(self._share(run), found)]

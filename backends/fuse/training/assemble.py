@@ -27,7 +27,7 @@ from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.thread_state import restore, restored_thread_state, thread_state
-from framejit.backends.fuse.training.assemble_joined import joined_nodes
+from framejit.backends.fuse.training.assemble_joined import joined_nodes, whole_backward
 from framejit.backends.fuse.training.buckets import Buckets
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
@@ -61,7 +61,12 @@ def assembled(
     made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide)
     if examples is not None:
         check_inputs(made.recorded.graph, examples)
-    return made.made(accounts)
+    if made.recorded.joined is None:
+        return made.made(accounts)
+    try:
+        return made.made(accounts)
+    except NeedsGradients:  # before anything was compiled
+        return _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, None).made(accounts)
 
 
 class _Assembly:
@@ -81,24 +86,26 @@ class _Assembly:
     def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:
         recorded = self.recorded
         partition = parted(recorded.joint(), share=self.gm.meta.get(ACTIVATION_MEMORY, 1.0))
+        numbers, sources = _numbers([*recorded.nodes, *recorded.segments]), _sources(partition)
+        segments: list[SegmentNode | ViewSegment] = []
+        if recorded.joined is not None:
+            segments = joined_nodes(recorded, partition, sources, numbers)
         forward = half_of(
             partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes,
             len(partition.joint.outputs),
         )
-        numbers = _numbers([*recorded.nodes, *recorded.segments])
         kept: dict[int, list[int]] = {}
-        segments: list[SegmentNode | ViewSegment] = []
         whole = None
-        if recorded.is_joined:
-            whole, segments = joined_nodes(recorded, partition, _sources(partition), numbers, self._backward_of)
-        for number, segment in enumerate(() if recorded.is_joined else recorded.segments):
+        if recorded.joined is not None:
+            whole = whole_backward(recorded, partition, sources, numbers, self._backward_of)
+        for number, segment in enumerate(recorded.segments if recorded.joined is None else ()):
             part = partition.backwards.get(number)
             if part is None:
                 outputs = [numbers[edge] for edge in segment.outputs]
                 segments.append(ViewSegment(outputs, recorded.view_positions(segment)))
             else:
                 kept[number] = [part.joint.number(value) for value in part.saved]
-                segments.append(self._segment(number, part, _sources(partition), numbers))
+                segments.append(self._segment(number, part, sources, numbers))
         return Differentiable(
             self.gm.forward, accounts, self.torch_state, self.default_dtype, len(recorded.inputs),
             recorded.written, recorded.stages,

@@ -4,13 +4,12 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from torch.autograd.graph import get_gradient_edge
 
 from framejit.backends.fuse.autograd_nodes.backward import Backward
 from framejit.backends.fuse.autograd_nodes.segment_nodes import Like, SegmentNode, ViewSegment
-from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment
+from framejit.backends.fuse.autograd_nodes.segments import Edge
 from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, Stage, WholeBackward
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NeedsGradients
@@ -21,38 +20,67 @@ from framejit.backends.fuse.training.partition import BackwardPart, Partition
 
 
 def joined_nodes(
-    recorded: Recorded, partition: Partition, sources: Mapping[Value, tuple[bool, int]], numbers: Mapping[Edge, int],
-    backward_of: Callable[[BackwardPart, Sequence[int]], Backward],
-) -> tuple[WholeBackward, list[SegmentNode | ViewSegment]]:
-    """The whole backward, and the nodes of autograd. `sources`: where values are found when the graph runs. `numbers`:
-    of what crosses between segments. `backward_of`: compiles a backward, of which these gradients go out. Raises
-    NeedsGradients where the graph is not to be run so."""
-    last = len(recorded.nodes) - 1
-    parts = [partition.backwards[number] for number in reversed(range(len(recorded.segments)))]
-    saved = [*dict.fromkeys(sources[value] for part in parts for value in part.saved)]
-    if not results_behind(recorded, last).isdisjoint(place for is_input, place in saved if not is_input):
+    recorded: Recorded, partition: Partition, sources: Mapping[Value, tuple[bool, int]], numbers: Mapping[Edge, int]
+) -> list[SegmentNode | ViewSegment]:
+    """The nodes of autograd, before anything is compiled. `sources`: where values are found when the graph runs.
+    `numbers`: of what crosses between segments. Raises NeedsGradients where the graph is not to be run so."""
+    assert recorded.joined is not None
+    loss, saved = recorded.joined.loss, _saved(partition, sources)
+    if not results_behind(recorded, loss).isdisjoint(place for is_input, place in saved if not is_input):
         raise NeedsGradients("its backward looks at a result that others lead to")
-    places = {source: place for place, source in enumerate(saved)}
-    stages = [
-        _stage(recorded, part, [places[sources[value]] for value in part.saved], numbers, backward_of)
-        for part in parts
-    ]
-    (loss,) = [numbers[edge] for edge in recorded.nodes[last].outputs]
-    by_stage = {recorded.segments[part.backward.segment].stage: number for number, part in enumerate(parts)}
-    waiting = [set(stage.inputs) for stage in stages]
+    waiting = {
+        recorded.segments[part.backward.segment].stage: {*_gradients(recorded, part)[0]}
+        for part in partition.backwards.values()
+    }
     ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
+    stages = [*waiting]
     nodes: list[SegmentNode | ViewSegment] = []
-    for number, segment in enumerate(recorded.nodes):
+    is_before = True
+    for number in recorded.order:
+        segment = recorded.nodes[number]
         if segment.is_view:
             nodes.append(ViewSegment([numbers[edge] for edge in segment.outputs], recorded.view_positions(segment)))
             continue
-        stage = by_stage[segment.stage]
-        node = _node(recorded, number, segment, saved if number == last else [], numbers, stage, ends, waiting[stage])
-        waiting[stage].difference_update(node.owned)
-        nodes.append(node)
-    if any(waiting):
+        inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
+        given = waiting[segment.stage] if is_before else set()
+        owned = [position for position in inputs if position in given]
+        given.difference_update(owned)
+        stage = stages.index(segment.stage) if is_before else 0
+        kept = saved if number == loss else []
+        nodes.append(_node(recorded, number, kept, numbers, inputs, stage, owned))
+        is_before = is_before and number != loss
+    if any(waiting.values()):
         raise NeedsGradients("a gradient comes out of a node that does not lead to its input")
-    return WholeBackward(loss, stages), nodes
+    return nodes
+
+
+def whole_backward(
+    recorded: Recorded, partition: Partition, sources: Mapping[Value, tuple[bool, int]], numbers: Mapping[Edge, int],
+    backward_of: Callable[[BackwardPart, Sequence[int]], Backward],
+) -> WholeBackward:
+    """The backward from the loss. `backward_of`: compiles one, of which these gradients go out; for the rest see
+    `joined_nodes`."""
+    assert recorded.joined is not None
+    places = {source: place for place, source in enumerate(_saved(partition, sources))}
+    stages = [
+        _stage(recorded, part, [places[sources[value]] for value in part.saved], numbers, backward_of)
+        for part in partition.backwards.values()
+    ]
+    (loss,) = [numbers[edge] for edge in recorded.nodes[recorded.joined.loss].outputs]
+    return WholeBackward(loss, stages)
+
+
+def _saved(partition: Partition, sources: Mapping[Value, tuple[bool, int]]) -> list[tuple[bool, int]]:
+    return [*dict.fromkeys(sources[value] for part in partition.backwards.values() for value in part.saved)]
+
+
+def _gradients(recorded: Recorded, part: BackwardPart) -> tuple[list[int], list[int]]:
+    """The inputs that a stage gives gradients of, and the places of the borders."""
+    n_inputs, found = len(recorded.inputs), part.backward.gradients
+    return (
+        [position for position, gradient in enumerate(found[:n_inputs]) if gradient is not None],
+        [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None],
+    )
 
 
 def _stage(
@@ -60,9 +88,8 @@ def _stage(
     backward_of: Callable[[BackwardPart, Sequence[int]], Backward],
 ) -> Stage:
     number, n_inputs = part.backward.segment, len(recorded.inputs)
-    segment, found = recorded.segments[number], part.backward.gradients
-    inputs = [position for position, gradient in enumerate(found[:n_inputs]) if gradient is not None]
-    handed_on = [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None]
+    segment = recorded.segments[number]
+    inputs, handed_on = _gradients(recorded, part)
     leaving = [*inputs, *(n_inputs + place for place in handed_on)]
     if not leaving:
         raise NeedsGradients("no gradient goes from a result to what it was made of")
@@ -72,20 +99,19 @@ def _stage(
 
 
 def _node(
-    recorded: Recorded, number: int, segment: Segment, saved: Sequence[tuple[bool, int]], numbers: Mapping[Edge, int],
-    stage: int, ends: Mapping[Any, int], waiting: set[int]
+    recorded: Recorded, number: int, saved: Sequence[tuple[bool, int]], numbers: Mapping[Edge, int],
+    inputs: Sequence[int], stage: int, owned: Sequence[int]
 ) -> JoinedSegment:
-    """`ends`: the nodes where gradients of inputs end, with the positions of these. `waiting`: the inputs whose
-    gradients no node gives out so far."""
-    inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
-    n_inputs, outputs = len(recorded.inputs), segment.outputs
+    assert recorded.joined is not None
+    segment, n_inputs = recorded.nodes[number], len(recorded.inputs)
+    outputs = segment.outputs
     return JoinedSegment(
         number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,
         segment.has_function, [*map(_like, outputs)], [*range(len(outputs))], [numbers[edge] for edge in outputs],
         [numbers[edge] for edge in segment.borders],
         [recorded.differentiable[result] for result in segment.results], inputs,
-        [*inputs, *(n_inputs + place for place in range(len(segment.borders)))], [], frozenset(), [], stage,
-        [position for position in inputs if position in waiting], number == len(recorded.nodes) - 1,
+        [*inputs, *(n_inputs + place for place in range(len(segment.borders)))], [], frozenset(), [], stage, owned,
+        number == recorded.joined.loss,
     )
 
 

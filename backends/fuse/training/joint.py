@@ -7,6 +7,7 @@ and so is what they refer to.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -139,10 +140,11 @@ class Recorded:
         with light():  # what nodes of autograd keep is detached fakes
             self.nodes = self.results.segments(self.inputs, returned, self._ends, stages)
         """The segments of which each is a node of autograd."""
-        as_one = joined(self.nodes, self._is_loss) if joins and not self.results.tied else []
-        self.is_joined = bool(as_one)
-        self.segments = as_one or self.nodes
+        self.joined = joined(self.nodes, self._is_loss, self._position) if joins and not self.results.tied else None
+        self.segments = self.nodes if self.joined is None else self.joined.stages
         """Those of which each has a backward."""
+        self.order = [*range(len(self.nodes))] if self.joined is None else self.joined.order
+        """The numbers of the nodes, in the order in which they are made."""
         check_apart(self.segments)
         for segment in self.nodes:
             if segment.is_view:
@@ -164,6 +166,13 @@ class Recorded:
             return False
         given = self.results.given[self.differentiable[number]]
         return given.dim() == 0 and given.is_floating_point()
+
+    def _position(self, number: int) -> float:
+        """Where a result stands among those of the graph, or else behind them."""
+        if number >= len(self.differentiable):
+            return self.results.differentiable_views[number - len(self.differentiable)]
+        places = self.results.places.items()
+        return min((at for at, place in places if place == self.differentiable[number]), default=math.inf)
 
     def _refuse(self, changed: set[Any]) -> None:
         """Raises NeedsGradients for what autograd knows more of than nodes of ours can say. `changed`: storages that

@@ -11,7 +11,7 @@ from framejit.backends.fuse.training.joint import Recorded
 
 def results_behind(recorded: Recorded, number: int) -> set[int]:
     """Where the forward plan gives the results of nodes of autograd behind this one."""
-    behind = recorded.nodes[number + 1 :]
+    behind = [recorded.nodes[other] for other in recorded.order[recorded.order.index(number) + 1 :]]
     results = [number for segment in behind if not segment.is_view for number in segment.results]
     return {recorded.differentiable[number] for number in results}
 

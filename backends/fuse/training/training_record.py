@@ -91,7 +91,7 @@ class TrainingWriter(ValueWriter):
             [*segment.leaving], [*segment.written], sorted(segment.before), [*segment.anew],
         ]
         if isinstance(segment, JoinedSegment):
-            return [common, segment.stage, [*segment.owned], segment.is_last]
+            return [common, segment.stage, [*segment.owned], segment.is_loss]
         assert isinstance(segment, CompiledSegment)
         return [common, segment.symbolic_usual, self.backward(segment.symbolic_backward), None, None]
 
