@@ -44,7 +44,7 @@ def explained() -> Explanation:
         for size in (2, 3):
             fast(model, torch.randn(size, 4))
     graph_id = explanation.graphs[0].graph_id
-    emit("fusion", graph_id=graph_id, text=f"k0: linear, relu {HOSTILE}")
+    emit("fusion", graph_id=graph_id, graph="graph_1", text=f"k0: linear, relu {HOSTILE}", reason="")
     emit(
         "output_code", graph_id=graph_id, name="k0", language="LLVM", source=f"define void @k0() ; {HOSTILE}",
         kernel={"bytes": 4096, "GB/s": 12.5},
