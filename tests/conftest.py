@@ -143,6 +143,9 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(pathlib.Path(__file__).parents[1] / room, quiet=2)
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+    # What framejit warns of, it could not do: no test is to pass on the eager result without saying so. Not in
+    # pyproject.toml: pytest would import framejit before all this.
+    config.addinivalue_line("filterwarnings", "error::framejit.errors.FramejitWarning")
 
 
 def torch_state() -> dict[str, object]:
