@@ -17,7 +17,8 @@ from framejit.backends.fuse.autograd_nodes.half import Half, Sizes
 from framejit.backends.fuse.autograd_nodes.node_watch import Watch, leaf
 from framejit.backends.fuse.autograd_nodes.results import Results
 from framejit.backends.fuse.autograd_nodes.second_run import Call, Contents, RandomState, SecondRun
-from framejit.backends.fuse.autograd_nodes.segment_nodes import Compiled, CompiledSegment, SegmentNode, ViewSegment
+from framejit.backends.fuse.autograd_nodes.segment_nodes import CompiledSegment, SegmentNode, ViewSegment, tie
+from framejit.backends.fuse.autograd_nodes.small_graphs import CALLS, choose
 from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, WholeBackward
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
@@ -28,8 +29,8 @@ class Fate:
     """How a graph is run, whatever the sizes are."""
 
     runs_as_aten: bool = False
-    """Whether autograd is to see each operation: gradients of gradients were asked for, or an operation gives what its
-    fake does not."""
+    """Whether autograd is to see each operation: gradients of gradients were asked for, an operation gives what its
+    fake does not, or ATen is the quicker."""
     is_divided: bool = False
     """Whether each segment is to have a backward of its own: gradients were asked for at results that lead to the
     loss."""
@@ -95,6 +96,11 @@ class Differentiable:
     fate: Fate = field(default_factory=Fate)
 
     def __post_init__(self) -> None:
+        self.calls = 0
+        """Those that were counted: the first few."""
+        self.compiled_ns: int | None = None
+        self.eager_ns: int | None = None
+        """What forward and backward took, compiled and as ATen's operations, where that was measured."""
         self.results = self.symbolic_results.at(self.forward.sizes)
         self._have(self.forward.sizes)
         differentiable = {
@@ -144,15 +150,26 @@ class Differentiable:
             return self.as_aten(*inputs)
         if self.fate.is_divided:
             return self.others.divided(self)(*inputs)
+        if self.calls <= CALLS:
+            self.calls += 1
+            if self.calls == CALLS:
+                choose(self, self._by_plan, inputs)
+        return self._by_plan(*inputs)
+
+    def _by_plan(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         random, contents = self.second_run.random_state(), self.second_run.contents(inputs)
-        with torch.no_grad():
+        is_enabled = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # a context takes two microseconds
+        try:
             made = [*self.forward.run(inputs)]
+        finally:
+            torch._C._set_grad_enabled(is_enabled)
         for place, position in self.results.tied.items():
             made[place] = inputs[position]
         for place, writes in self.results.writes:
             for _ in range(writes - made[place]._version):
                 torch._C._increment_version([made[place]])
-        if torch.is_grad_enabled():
+        if is_enabled:
             views = self._tie(random, contents, inputs, made)
         else:  # the program switches gradients on inside
             with torch.enable_grad():
@@ -206,7 +223,7 @@ class Differentiable:
             if isinstance(segment, JoinedSegment) and segment.is_loss:
                 call.watch = Watch(*watched)
                 taken.append(leaf())
-            given = Compiled.apply(segment, call, inputs, made, *taken)
+            given = tie(segment, call, inputs, made, *taken)
             watched[0].append(given[0])
             crossing.update(zip(segment.outputs, given))
             for place, tensor in zip(segment.results, given):

@@ -15,7 +15,6 @@ from framejit.backends.fuse.cache.plan_key import SymbolicSizes
 from framejit.backends.fuse.graph.execute import execute
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
-from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
@@ -102,7 +101,7 @@ class Half:
     def run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """Run it with autocast off: what that converts stands in the graph. A list of inputs is emptied: each goes
         after its last use."""
-        if any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)):
+        if torch._C._is_any_autocast_enabled():
             with torch._C._DisableAutocast():
                 return self._run(inputs)
         return self._run(inputs)

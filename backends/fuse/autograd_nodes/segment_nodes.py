@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -226,9 +226,10 @@ class Compiled(torch.autograd.Function):
             *[(inputs if is_input else made)[place] for is_input, place in segment.watched],
         )
         ctx.set_materialize_grads(False)
-        written = [made[place] for place in segment.written]
-        count_back(written, [1] * len(written))  # which autograd is about to count itself
-        ctx.mark_dirty(*written)
+        if segment.written:
+            written = [made[place] for place in segment.written]
+            count_back(written, [1] * len(written))  # which autograd is about to count itself
+            ctx.mark_dirty(*written)
         return segment.given(made)
 
     @staticmethod
@@ -248,6 +249,11 @@ class Compiled(torch.autograd.Function):
             else:
                 found = segment.backward(call, saved, [*tangents])
         return None, None, None, None, *found, *segment.unneeded
+
+
+tie: Callable[..., tuple[torch.Tensor, ...]] = super(torch.autograd.Function, Compiled).apply
+"""Makes a node, given what `Compiled.forward` takes. That of `Function` binds and unwraps arguments besides, for
+transforms of `torch.func`, which no graph is compiled for."""
 
 
 def given_up(ctx: Any) -> list[torch.Tensor]:
