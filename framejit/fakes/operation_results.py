@@ -183,5 +183,5 @@ def _facts(fake: Any) -> tuple[Any, ...]:
             fake.is_conj(), fake.is_neg(), fake.requires_grad, size_key(fake.untyped_storage().nbytes()),
             fake.is_inference(), fake.is_leaf,
         ),
-        (str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),
+        (torch._C._dispatch_keys(fake).raw_repr(), fake.constant, fake.pytype, fake.dispatch_keys, fake.real_tensor),
     )

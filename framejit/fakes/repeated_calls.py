@@ -209,6 +209,6 @@ def _facts(fake: Any) -> tuple[Any, ...] | None:
         ),
         (
             is_view, torch._C._autograd._get_creation_meta(fake) if is_view else None,
-            str(torch._C._dispatch_keys(fake)), fake.constant, fake.pytype,
+            torch._C._dispatch_keys(fake).raw_repr(), fake.constant, fake.pytype,
         ),
     )

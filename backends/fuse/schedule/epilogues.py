@@ -23,9 +23,14 @@ MOST_LOADS: Final = 3
 def epilogues(steps: Steps, buffers: Mapping[str, Buffer], returned: Collection[str]) -> list[Kernel | ExternNode]:
     """The steps, where a convolution takes the place of the kernel behind it that alone reads its result."""
     hosts: dict[int, TileKernel] = {}
+    uses: dict[str, list[int]] = {}
+    """By a buffer the steps that read or write it, or a part of it."""
+    for position, step in enumerate(steps):
+        for memory in dict.fromkeys(buffers[name].memory for name in (*step.reads, *step.writes)):
+            uses.setdefault(memory, []).append(position)
     for position, step in reversed([*enumerate(steps)]):  # of two whose sum is a kernel's, the later one does that
         if isinstance(step, TileKernel):
-            behind = _behind(steps, position, step, buffers, returned)
+            behind = _behind(steps, position, step, uses, buffers, returned)
             if behind is not None:
                 hosts.setdefault(behind, step)
     moved = {*hosts.values()}
@@ -36,14 +41,12 @@ def epilogues(steps: Steps, buffers: Mapping[str, Buffer], returned: Collection[
 
 
 def _behind(
-    steps: Steps, position: int, kernel: TileKernel, buffers: Mapping[str, Buffer], returned: Collection[str]
+    steps: Steps, position: int, kernel: TileKernel, uses: Mapping[str, Sequence[int]], buffers: Mapping[str, Buffer],
+    returned: Collection[str],
 ) -> int | None:
     """Where the kernel stands that only makes something of the convolution's result, if it may be done along."""
     (result,) = kernel.writes
-    used = [
-        number for number, step in enumerate(steps)
-        if number != position and any(buffers[name].memory == result for name in (*step.reads, *step.writes))
-    ]
+    used = [number for number in uses.get(result, ()) if number != position]
     if not used or result in returned:
         return None
     other = steps[used[0]]
