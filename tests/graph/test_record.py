@@ -118,7 +118,7 @@ def test_autocast_is_taken_into_the_operations():
     assert not torch.is_autocast_enabled("cpu")
 
 
-@pytest.mark.parametrize("f", [lambda x: x.unsqueeze_(0) + 1, lambda x: torch.conj(x + 0j) * 2])
+@pytest.mark.parametrize("f", [lambda x: x.unsqueeze_(0) + 1, lambda x: torch.conj(x + 0j)])
 def test_what_cannot_be_written_down(f):
     with pytest.raises(NotFusable):
         traced(f, torch.randn(3))

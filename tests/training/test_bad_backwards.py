@@ -233,3 +233,27 @@ def test_two_runs_of_one_entry_give_the_same_bits():
     assert {graph.reason for graph in framejit.inspect(compiled).graphs} == {""}
     for again in found[2:]:  # the first run of each half is done by ATen
         assert all(torch.equal(one, other) for one, other in zip(again, found[1], strict=True))
+
+
+@pytest.mark.parametrize("classes", [[0, 2, 1, 3], [0, -1, 2, 1]], ids=["too great", "negative"])
+def test_numbers_that_only_the_whole_operation_looks_at(classes):
+    def fn(x, w, classes):
+        chosen = F.one_hot(classes, 3)
+        return ((x @ w) * chosen).sum(), chosen
+
+    compiled = framejit.optimize(fn, backend="fuse")
+    x, w, fine = leaf(4, 3), leaf(3, 3), torch.tensor([0, 1, 2, 0])
+    for _ in range(2):
+        outcomes = []
+        for called in (fn, compiled):
+            loss, chosen = called(x, w, fine)
+            outcomes.append((loss, chosen, torch.autograd.grad(loss, [x, w])))
+        same(*outcomes)
+    assert {graph.reason for graph in framejit.inspect(compiled).graphs} == {""}
+    errors = []
+    for called in (fn, compiled):
+        with pytest.raises(RuntimeError) as raised:
+            called(x, w, torch.tensor(classes))
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]
+    same(fn(x, w, fine), compiled(x, w, fine))

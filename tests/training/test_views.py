@@ -21,6 +21,11 @@ VIEWS = {
     "several of several": lambda x, w: (*(h := (x @ w).cos()).unbind(), h.diagonal(), h.expand(2, 3, 3)[1]),
     "linear of three dimensions": lambda x, w: F.linear(x[None], w, w[0]).tanh() + F.linear(x[None], w),
     "logits": lambda x, w: F.linear(x[None], w, w[0]),
+    "vector and matrix": lambda x, w: ((h := x[0] @ w), h.sin(), w @ x[0]),
+    "of a vector and a matrix": lambda x, w: (x[0] @ w)[1:],
+    "sizes changed in place": lambda x, w: (
+        (h := (x @ w)[None]), (v := h[0]), h.squeeze_(0), h.t_().unsqueeze_(1), h.sin() + v.cos(), v,
+    )[2:],
     "of an input": lambda x, w: (x.t(), (x * w).sum(), w[1:].view(-1)),
     "nothing but a view": lambda x, w: x.t(),
     "detached": lambda x, w: ((h := x * w), h.detach(), h.detach()[1], x.detach()),

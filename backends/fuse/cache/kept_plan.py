@@ -8,6 +8,7 @@ that Python has registered with torch.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -115,6 +116,8 @@ def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:
 def operation_of(name: str) -> torch._ops.OpOverload:
     """The operation that is called so. Raises AttributeError or TypeError where there is none."""
     namespace, _, rest = name.partition("::")
+    if namespace == "framejit":
+        importlib.import_module("framejit.backends.fuse.random_numbers.bernoulli_like")  # which defines it
     packet, _, overload = rest.partition(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
     if not isinstance(found, torch._ops.OpOverload):

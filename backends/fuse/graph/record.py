@@ -477,6 +477,8 @@ class Recorder(TorchDispatchMode):
         name = func.name()
         if name in READ_OTHERWISE:
             return self._resolved(READ_OTHERWISE[name], *args)
+        if torch.Tag.inplace_view in func.tags and _as_view(func) is not None and self._is_made_here(args[0]):
+            return self._viewed_in_place(func, args, kwargs)
         sizes = [tensor.shape for tensor in tensors_in((*args, *kwargs.values()))] if func._schema.is_mutable else None
         if name.removesuffix("_") in DROPOUTS and not (args[1] and args[2]):
             result = args[0]  # as eager does, where a fake's dropout gives a new tensor
@@ -494,6 +496,22 @@ class Recorder(TorchDispatchMode):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
         self._write_down(func, args, kwargs, result)
         return result
+
+    def _is_made_here(self, fake: torch.Tensor) -> bool:
+        """Whether nobody but the graph knows a tensor's memory."""
+        first = self.value(fake).storage.first
+        return first not in self.graph.inputs and first not in self.graph.constants
+
+    def _viewed_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """A tensor that changes its sizes in place, as what `vector @ matrix` gives does: written down as a view of
+        what it was."""
+        fake: torch.Tensor = args[0]
+        value = self._values.pop(id(fake))
+        value.fake = torch.ops.aten.detach.default(fake)
+        self._values[id(value.fake)] = value
+        func(*args, **kwargs)
+        self._write_down(_as_view(func), (value.fake, *args[1:]), kwargs, fake)
+        return fake
 
     def _resolved(self, operation: Any, tensor: torch.Tensor) -> torch.Tensor:
         """The numbers that a view shows which only says that memory is to be read otherwise: no kernel knows such a
@@ -562,6 +580,13 @@ class Recorder(TorchDispatchMode):
         value = self._values[id(fake)] = Value(fake, storage, base)
         self._storages[storage_of(fake)] = value.storage
         return value
+
+
+@cache
+def _as_view(operation: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operation that gives as a view what this one makes of its argument; None where there is none."""
+    packet = getattr(torch.ops.aten, operation._opname.removesuffix("_"), None)
+    return getattr(packet, operation._overloadname, None)
 
 
 def check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:

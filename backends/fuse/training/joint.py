@@ -326,7 +326,8 @@ class _ForwardRun(Run):
 
     def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         if operation_name(node.target) in UNCHECKED_PARTS:
-            raise NeedsGradients(f"{operation_name(node.target)} looks at numbers, which its parts do not")
+            with torch._C._AutoDispatchBelowAutograd():  # so that it arrives whole
+                return super().call(node, args, kwargs)
         if node.target is F.scaled_dot_product_attention:
             mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
             kind = self.masks.kind_of(self.recorder.known(mask)) if isinstance(mask, torch.Tensor) else None

@@ -20,6 +20,7 @@ from framejit.backends.fuse.graph.overlaps import overlaps
 from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NotFusable
+from framejit.backends.fuse.random_numbers.bernoulli_like import BERNOULLI_LIKE
 from framejit.backends.fuse.random_numbers.drawings import fills_memory
 from framejit.fakes.light_torch import light
 
@@ -148,6 +149,8 @@ class _Functionalisation:
                 args = (*args, kwargs.pop(argument.name, argument.default_value))
             elif argument.has_default_value():
                 kwargs.setdefault(argument.name, argument.default_value)
+        if functional is torch.ops.aten.bernoulli.p and not kwargs.get("generator") and not target.fake.is_contiguous():
+            functional, kwargs = BERNOULLI_LIKE, {}
         content = self.contents[target.storage]
         node.detach()
         if functional is torch.ops.aten.copy.default and _lies_like(args[1], args[0]):
@@ -205,17 +208,20 @@ def _fake(value: Value) -> torch.Tensor:
 @cache
 def _functional(operation: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """The operation that makes what this one writes into its first argument, or into `out`: of the same name without
-    the underscore, with the same arguments."""
+    the underscore, perhaps with an ending that torch gives such, with the same arguments."""
     name, wanted = operation._opname, _arguments(operation)
     if wanted and wanted[-1][0] == "out":
         name, wanted = f"{name}_", wanted[:-1]
-    packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") and operation.namespace == "aten" else None
-    if packet is None:
+    if not name.endswith("_") or operation.namespace != "aten":
         return None
-    candidates = [operation._overloadname, *packet.overloads()]
-    for overload in (getattr(packet, candidate) for candidate in candidates if candidate in packet.overloads()):
-        if not overload._schema.is_mutable and _arguments(overload) == wanted and len(overload._schema.returns) == 1:
-            return overload
+    for packet in (getattr(torch.ops.aten, f"{name[:-1]}{suffix}", None) for suffix in ("", "_functional")):
+        if packet is None:
+            continue
+        candidates = [operation._overloadname, *packet.overloads()]
+        for overload in (getattr(packet, candidate) for candidate in candidates if candidate in packet.overloads()):
+            schema = overload._schema
+            if not schema.is_mutable and _arguments(overload) == wanted and len(schema.returns) == 1:
+                return overload
     return None
 
 
