@@ -223,9 +223,19 @@ def _fits_a_float(value: Value) -> bool:
 def _is_plain_power(base: Value, exponent: Value) -> bool:
     """Whether a power is a float, and not too large for one."""
     power = _plain_number(exponent)
+    if isinstance(exponent, SymNumberValue):  # of numbers from 0 to 1, as in bias corrections
+        return exponent.surely("ge", 0) and _is_guarded(base, "ge", 0) and _is_guarded(base, "le", 1)
     if not isinstance(base, SymNumberValue) or power is None or not 0 <= power <= GREATEST_EXPONENT:
         return False
     return base.surely("le", _LARGE) and base.surely("ge", -_LARGE if power == int(power) else 0)
+
+
+def _is_guarded(value: Value, name: str, number: float) -> bool:
+    """Whether a comparison with a number holds, of a number that is known, or is guarded to."""
+    if isinstance(value, SymNumberValue):
+        return value.surely(name, number)
+    known = _plain_number(value)
+    return known is not None and bool(getattr(operator, name)(known, number))
 
 
 def _plain_number(value: Value) -> int | float | None:

@@ -48,14 +48,18 @@ def tensors_of(module, optimiser):
     return [*module.parameters(), *(v for s in optimiser.state.values() for v in s.values() if torch.is_tensor(v))]
 
 
-def both(make, step, dtype=torch.float32, steps=8, tolerance=1e-5):
+def decaying(optimiser):
+    return optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+
+
+def both(make, step, dtype=torch.float32, steps=8, tolerance=1e-5, scheduled=decaying):
     """`step(optimiser)` as it is and compiled, with a schedule; gives the compiled function."""
     compiled = framejit.optimize(step, backend="fuse")
     known = []
     for fn in (step, compiled):
         module = model(dtype)
         optimiser = make(module.parameters())
-        schedule = optim.lr_scheduler.ExponentialLR(optimiser, 0.9)
+        schedule = scheduled(optimiser)
         found = []
         for number in range(steps):
             seed(number)
@@ -187,6 +191,50 @@ CALLS = {
     "lists": lambda x, y, z, n: (torch._foreach_add_([x, y], [y, z], alpha=n), torch._foreach_mul([x, y], n), x, y),
     "a type is asked for": lambda x, y, z, n: x * n if isinstance(n, torch.Tensor) else x.add(y, alpha=n),
 }
+
+
+CYCLES = {
+    "one": lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=20),
+    "many": lambda o: optim.lr_scheduler.CyclicLR(o, 0.001, 0.1, step_size_up=3, step_size_down=4),
+}
+MOVING = {
+    **{name: STEADY[name] for name in ("momentum", "adam", "adam, amsgrad", "adamw", "adamw, foreach")},
+    "adam, foreach": lambda p: optim.Adam(p, lr=0.01, foreach=True, weight_decay=0.1),
+    "adamax": OTHERS["adamax"], "nadam": OTHERS["nadam"],
+}
+
+
+@pytest.mark.parametrize("cycle", CYCLES)
+@pytest.mark.parametrize("name", MOVING)
+def test_schedules_that_change_momentum_and_betas(name, cycle):
+    compiled = both(MOVING[name], step, torch.float64, steps=16, tolerance=1e-10, scheduled=CYCLES[cycle])
+    graphs = framejit.inspect(compiled).graphs
+    assert len(graphs) <= FEW + 1 and not any(graph.reason for graph in graphs), graphs
+
+
+LERPS = {
+    "method": lambda x, y, n: x.lerp(y, n),
+    "in place": lambda x, y, n: x.lerp_(y, 1 - n),
+    "function": lambda x, y, n: torch.lerp(x, y, weight=n * 0.5),
+    "lists": lambda x, y, n: (torch._foreach_lerp_([x, y], [y, x * 2], 1 - n), x, y)[1:],
+    "power": lambda x, y, n: x * (1 - n ** y.abs().sum().item()),
+    "power of a number": lambda x, y, n: x * (1 - n ** (n * 10)) / (1 - 0.9 ** (n + 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", LERPS)
+def test_rates_that_change_are_no_reason_to_compile_again(name, dtype):
+    fn = LERPS[name]
+    compiled = framejit.optimize(fn, backend="fuse")
+    for rate in (0.1, 0.15, 0.2, 0.12, 0.17, 0.8, 0.7, 0.0):
+        seed(1)
+        given = [torch.randn(3, 4).to(dtype) for _ in range(2)]
+        again = copy.deepcopy(given)
+        expected, got = fn(*given, rate), compiled(*again, rate)
+        close = 1e-12 if dtype is torch.float64 else 1e-5
+        torch.testing.assert_close([got, again], [expected, given], rtol=close, atol=close)
+    assert len(framejit.inspect(compiled).graphs) <= 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -117,7 +117,9 @@ def inverse(graph: Graph, number: ReadNumberValue | SymNumberValue, dtype: torch
 
 def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     """An operation on lists of tensors, as one for each tensor. Such are fused as well as those."""
-    if not args or not isinstance(args[0], _LISTS) or operation_name(name) not in _PARTS or len(args) > 4:
+    if not args or not isinstance(args[0], _LISTS) or len(args) > 4:
+        return None
+    if operation_name(name) not in _PARTS and operation_name(name) != "lerp":
         return None
     count = len(args[0].items)
     if any(isinstance(value, _LISTS) and len(value.items) != count for value in args):

@@ -79,6 +79,24 @@ def _masked_fill(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[
     return None if filling is None else graph.call(called, [tensor, mask, filling], is_method=True)
 
 
+def _lerp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """With a tensor for the weight where ATen takes one without dimensions; on GPUs, whose kernel does not, as the
+    arithmetic that it is for small weights (aten/src/ATen/native/Lerp.h)."""
+    given = dict(zip(("input", "end", "weight"), args)) | kwargs
+    start, end, weight = (given.get(name) for name in ("input", "end", "weight"))
+    if len(given) != 3 or not isinstance(start, TensorValue) or not isinstance(end, TensorValue) or weight is None:
+        return None
+    if (start.fake.dtype, start.fake.device) != (end.fake.dtype, end.fake.device):
+        return None
+    number = beside(weight, start)
+    if number is None or start.fake.device.type == "cpu":
+        return None if number is None else graph.call(called, [start, end, number], is_method=True)
+    if not isinstance(weight, SymNumberValue) or not (weight.surely("gt", -0.5) and weight.surely("lt", 0.5)):
+        return None
+    step = graph.call(operator.mul, [graph.call(operator.sub, [end, start]), number])
+    return graph.call(operator.iadd if called.endswith("_") else operator.add, [start, step])
+
+
 def _where(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     if len(args) != 3 or kwargs:
         return None
@@ -185,7 +203,7 @@ _LISTS: Final = (ListValue, TupleValue)
 _HALVES: Final = (torch.float16, torch.bfloat16)
 FORMS: Final[dict[str | None, Callable[[Graph, str, Sequence[Value], dict[str, Value]], Value | None]]] = {
     "clamp": _clamp, "clip": _clamp, "clamp_min": _clamp_on_one_side, "clamp_max": _clamp_on_one_side,
-    "masked_fill": _masked_fill, "where": _where, "fill": _fill, "setitem": _set_item,
+    "masked_fill": _masked_fill, "where": _where, "fill": _fill, "lerp": _lerp, "setitem": _set_item,
     **dict.fromkeys(("lt", "le", "eq", "ne", "gt", "ge"), _compared),
     **dict.fromkeys(("full", "full_like", "new_full", "tensor", "as_tensor", "new_tensor", "scalar_tensor"), _full),
 }

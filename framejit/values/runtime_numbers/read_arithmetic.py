@@ -154,6 +154,8 @@ def _compute_floats(
 ) -> Value:
     numbers = [_as_float(value) for value in operands]
     limits = [_bounds(value) for value in operands]
+    if function is operator.pow and isinstance(operands[0], SymNumberValue):
+        limits[0] = _guarded_bounds(operands[0])
     if function is operator.truediv and not limits[1][0] > _SURELY_POSITIVE:
         _check_divisor(frame, read, numbers[1])
     if function is operator.pow and not _is_plain_power(*limits):
@@ -240,6 +242,15 @@ def _bounds(value: Value) -> tuple[float, float]:
     if isinstance(value, ConstantValue):
         return value.value, value.value
     return -math.inf, math.inf
+
+
+def _guarded_bounds(number: SymNumberValue) -> tuple[float, float]:
+    """Bounds that a number from 0 to 1 is guarded to lie between, as the rate of a moving average that a schedule
+    changes: far enough from it that they hold for others, and below 1, so that 1 less a power of it is none."""
+    if not 0 <= number.value < 1:
+        return _bounds(number)
+    most = 1 - 2.0 ** (math.floor(math.log2(1 - number.value)) - 2)
+    return (0.0, most) if number.surely("ge", 0.0) and number.surely("le", most) else _bounds(number)
 
 
 def _is_plain_power(base: tuple[float, float], exponent: tuple[float, float]) -> bool:
