@@ -24,7 +24,7 @@ VIEWS = {
     "vector and matrix": lambda x, w: ((h := x[0] @ w), h.sin(), w @ x[0]),
     "of a vector and a matrix": lambda x, w: (x[0] @ w)[1:],
     "sizes changed in place": lambda x, w: (
-        (h := (x @ w)[None]), (v := h[0]), h.squeeze_(0), h.t_().unsqueeze_(1), h.sin() + v.cos(), v,
+        (h := (x @ w)[None]), (v := h[0]), h.squeeze_(0), h.t_().unsqueeze_(1).swapaxes_(0, 2), h.sin() + v.cos(), v,
     )[2:],
     "of an input": lambda x, w: (x.t(), (x * w).sum(), w[1:].view(-1)),
     "nothing but a view": lambda x, w: x.t(),

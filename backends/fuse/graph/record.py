@@ -586,7 +586,12 @@ class Recorder(TorchDispatchMode):
 def _as_view(operation: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     """The operation that gives as a view what this one makes of its argument; None where there is none."""
     packet = getattr(torch.ops.aten, operation._opname.removesuffix("_"), None)
-    return getattr(packet, operation._overloadname, None)
+    wanted = [str(argument.type) for argument in operation._schema.arguments]
+    for overload in () if packet is None else [getattr(packet, name) for name in packet.overloads()]:
+        alias = overload._schema.returns[0].alias_info  # none of what makes another tensor, as `resize`
+        if alias is not None and not alias.is_write and [str(a.type) for a in overload._schema.arguments] == wanted:
+            return overload
+    return None
 
 
 def check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:
