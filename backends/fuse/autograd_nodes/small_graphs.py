@@ -59,6 +59,7 @@ def _is_measured(graph: Differentiable, inputs: Sequence[torch.Tensor]) -> bool:
         torch.is_grad_enabled()
         and not torch.is_anomaly_enabled()
         and torch._C._current_graph_task_id() == -1
+        and not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
         and not (graph.forward.sizes or graph.written or graph.stages or graph.second_run.devices)
         and graph.second_run.eager == graph.eager
         and all(isinstance(segment, CompiledSegment) for segment in graph.segments)
