@@ -37,6 +37,8 @@ def _is_plain(constant: Any) -> bool:
 
     if type(constant) in (tuple, frozenset):
         return all(map(_is_plain, constant))
+    if type(constant) is slice:  # compilers make them from CPython 3.14 on, whose marshal knows them
+        return marshal.version >= 5 and all(map(_is_plain, (constant.start, constant.stop, constant.step)))
     return all(map(_is_plain, constant.co_consts)) if type(constant) is CodeType else is_plain_constant(constant)
 
 
