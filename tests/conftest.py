@@ -9,6 +9,7 @@ import random
 import sys
 import tempfile
 import time
+from typing import Final
 
 import pytest
 
@@ -84,8 +85,15 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()  # libraries complain at the end of what was not collected
 
 
+COMPILING: Final = frozenset(("fuse", "graph", "kept", "models", "training"))
+"""The rooms whose tests are of what is compiled. What framejit warns of, it could not do: none of them is to pass on the
+eager result without saying so."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if COMPILING.intersection(item.path.parts):
+            item.add_marker(pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning"), append=False)
         # of tests/native/fake_cuda.py: a process, which finds another driver
         if "fake_driver" in getattr(item, "fixturenames", ()):
             item.add_marker("process")
@@ -143,9 +151,6 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(pathlib.Path(__file__).parents[1] / room, quiet=2)
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
-    # What framejit warns of, it could not do: no test is to pass on the eager result without saying so. Not in
-    # pyproject.toml: pytest would import framejit before all this.
-    config.addinivalue_line("filterwarnings", "error::framejit.errors.FramejitWarning")
 
 
 def torch_state() -> dict[str, object]:

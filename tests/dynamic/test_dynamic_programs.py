@@ -473,6 +473,7 @@ def test_dropout_with_nothing_to_do_returns_its_argument(drop, backend):
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize("is_used", [False, True])
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
 def test_a_view_that_reaches_past_a_smaller_tensor_raises(backend, is_used):
     def fn(y):
         row = (y * 2)[0].clone()

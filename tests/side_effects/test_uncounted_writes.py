@@ -63,6 +63,7 @@ CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning")
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize("fn, make", CASES)
 def test_uncounted_writes_are_done_once_and_stay_uncounted(fn, make, backend):
@@ -72,6 +73,7 @@ def test_uncounted_writes_are_done_once_and_stay_uncounted(fn, make, backend):
         assert numbers((fn(*expected), expected)) == numbers((fast(*got), got))
 
 
+@pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning")
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize("infinite", [None, 0, 2])
 def test_a_scaler_inside_of_captured_code(infinite, backend):

@@ -60,6 +60,7 @@ def without_counters(x):
 WRITES = [parts, parts_and_whole, at_once, one_twice, own, by_keyword, uncounted_too, without_counters]
 
 
+@pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning")
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize("fn", WRITES)
 def test_versions_are_those_of_eager(fn, backend):
