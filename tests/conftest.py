@@ -86,8 +86,8 @@ def pytest_unconfigure() -> None:
 
 
 COMPILING: Final = frozenset(("fuse", "graph", "kept", "models", "training"))
-"""The rooms whose tests are of what is compiled. What framejit warns of, it could not do: none of them is to pass on the
-eager result without saying so."""
+"""The rooms whose tests are of what is compiled. What framejit warns of, it could not do: none of them is to pass on
+the eager result without saying so."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
