@@ -286,9 +286,15 @@ class Run:
         if not isinstance(value, (tuple, list)):
             raise NotFusable("it returns something that is not a tuple")
         items = [self.env[item] if isinstance(item, fx.Node) else item for item in value]
-        shown = tensors_in([_shown(item) for item in value if isinstance(item, fx.Node)])
-        if any(tensor.is_conj() or tensor.is_neg() for tensor in shown):
-            raise NotFusable("a result is only a view as conjugate or negative")
+        resolved = {result.storage for _, result in self.recorder.resolved}
+        for node, item in zip(value, items):
+            shown = _shown(node) if isinstance(node, fx.Node) else None
+            if isinstance(shown, torch.Tensor):
+                is_view = shown.is_conj() or shown.is_neg()
+            else:  # nothing says what it is to the program
+                is_view = isinstance(item, torch.Tensor) and self.recorder.value(item).storage in resolved
+            if is_view:
+                raise NotFusable("a result is only a view as conjugate or negative")
         if any(isinstance(item, (tuple, list, dict)) for item in items):
             raise NotFusable("it returns a nested tuple")
         return items
