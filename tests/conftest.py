@@ -87,12 +87,12 @@ def pytest_unconfigure() -> None:
 
 COMPILING: Final = frozenset(("fuse", "graph", "kept", "models", "training"))
 """The rooms whose tests are of what is compiled. What framejit warns of, it could not do: none of them is to pass on
-the eager result without saying so."""
+the eager result without saying so. (The wall of operators looks itself at what became of each.)"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if COMPILING.intersection(item.path.parts):
+        if COMPILING.intersection(item.path.parts) and "operators" not in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("error::framejit.errors.FramejitWarning"), append=False)
         # of tests/native/fake_cuda.py: a process, which finds another driver
         if "fake_driver" in getattr(item, "fixturenames", ()):
