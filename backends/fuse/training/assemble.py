@@ -61,11 +61,12 @@ def assembled(
     made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide)
     if examples is not None:
         check_inputs(made.recorded.graph, examples)
-    if made.recorded.joined is None:
-        return made.made(accounts)
     try:
         return made.made(accounts)
-    except NeedsGradients:  # before anything was compiled
+    except NeedsGradients:
+        if made.recorded.joined is None:
+            raise
+        # of its own each segment may have a backward where all together have none
         return _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, None).made(accounts)
 
 
