@@ -75,7 +75,7 @@ def test_two_parts_of_a_function_win_together():
 
 
 def test_what_is_not_measured_is_not_said():
-    x = torch.randn(1000, requires_grad=True)
+    x = torch.randn(2_000_000, requires_grad=True)  # too large to be run besides with its backward
     fast = framejit.optimize(chain)
     for _ in range(12):
         fast(x).sum().backward()
@@ -84,6 +84,19 @@ def test_what_is_not_measured_is_not_said():
     for _ in range(12):
         eager(LARGE)
     assert payback("small") is None
+
+
+def test_small_graphs_count_with_their_backward():
+    x = torch.randn(1000, requires_grad=True)
+    fast = framejit.optimize(chain)
+    for _ in range(12):
+        fast(x).sum().backward()
+    (perf,), said = events.events("perf"), payback("chain")
+    assert said.calls == 12
+    won = perf.eager_us - perf.compiled_us if perf.state == "compiled" else 0
+    assert (said.after is not None) == (won > 0)
+    if won > 0:
+        assert said.after == pytest.approx(said.seconds * 1e6 / won, abs=1.01)
 
 
 def test_in_words():
