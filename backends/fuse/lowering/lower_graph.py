@@ -62,6 +62,7 @@ class _Lowering:
         """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for
         them."""
 
+        self.returned = {*graph.returned()}
         self.given = Counter(value.storage for value in dict.fromkeys(graph.returned()))
         """How many outputs lie in a storage."""
         self.counted = {graph.outputs[position]: number for position, number in graph.versions.items()}
@@ -82,6 +83,7 @@ class _Lowering:
             b.origin = str(node.origin)
             self.storages.known.note(node)
             self._lower(node)
+            self._put_returned(node)
         b.origin = ""
         self.views = views = {graph.outputs[position]: creation for position, creation in graph.views.items()}
         self.viewed = {self._shown_base(value) for value in views}
@@ -131,6 +133,13 @@ class _Lowering:
         if fusable and node.name in PRODUCTS and self._product(node):
             return
         call_extern(self.builder, self.storages, node)
+
+    def _put_returned(self, node: Node) -> None:
+        """Put into memory what the graph returns, where it is made: what is computed of it later reads it, rather than
+        what it was made of, which can go."""
+        for value in node.results:
+            if value in self.returned and value.base is None and self.storages.knows(value):
+                self.builder.realise(self.storages.tensor(value).content)
 
     def _product(self, node: Node) -> bool:
         args, kwargs = self.storages.operands(node)
