@@ -124,9 +124,7 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 
         again = _needed(forward, looked_at[backward.segment], {value.storage for value in saved_here})
         if any(node.writes or node.ordered for node in again):
             raise NeedsGradients("its backward looks at what is written in place later")
-        nodes = again + needed[backward.segment]
-        if any(map(_is_large, again)):
-            nodes = _late(again, needed[backward.segment])
+        nodes = _late(again, needed[backward.segment])
         values = {*(value for node in nodes for value in node.values()), *values_in(backward.gradients)}
         taken = {value.storage for value in values}
         # what an earlier partition keeps is given, needed or not
@@ -153,8 +151,8 @@ def _looks_further(
 
 def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
     """The nodes of a backward, and those that are computed again for it, each of these before the first that takes it:
-    of several checkpoints one is in memory at a time."""
-    waiting = {*again}
+    of several checkpoints one is in memory at a time, and layers alike are alike in their backward, too."""
+    place = {node: number for number, node in enumerate(again)}
     found: list[Node] = []
     for last in nodes:
         way = [last]
@@ -162,18 +160,13 @@ def _late(again: Sequence[Node], nodes: Sequence[Node]) -> list[Node]:
             makers = {value.maker for value in way[-1].values()} | {
                 value.storage.first.maker for value in way[-1].values()
             }
-            missing = next((node for node in again if node in waiting and node in makers), None)
+            missing = min((maker for maker in makers if maker in place), key=place.__getitem__, default=None)
             if missing is not None:
-                waiting.discard(missing)
+                del place[missing]
                 way.append(missing)
             else:
                 found.append(way.pop())
-    return found + [node for node in again if node in waiting]
-
-
-def _is_large(node: Node) -> bool:
-    """Whether an operation that is computed again belongs to what is computed again as a whole."""
-    return node.origin.checkpoint > 0 or not (is_lowered(node) or all(value.base is not None for value in node.results))
+    return found + [*place]
 
 
 def _looked_at(nodes: Sequence[Node], backward: SegmentBackward, incoming: set[Value]) -> list[Value]:
