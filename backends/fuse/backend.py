@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -28,6 +29,7 @@ from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole
 from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.layers.expansion import Uneven
+from framejit.backends.fuse.layers.repeated_nodes import ShortGraph
 from framejit.backends.fuse.layers.shortened import Shortened, shortened
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, NotFusable, PassFailed
@@ -214,7 +216,9 @@ def _compile_inference(
     key = key_for(recorded, text, tracked, _tensors(weights), None, graph.autotune, same_random_numbers, short)
     found = find(key, graph, gm.forward) if key is not None else None
     if found is None:
-        record, launches = plan_record(_passed(recorded, compiled, example_inputs, graph), tracked, graph, short)
+        passed = _passed(recorded, compiled, example_inputs, graph)
+        units = None if short is None else partial(_with_fewer, passed, short)
+        record, launches = plan_record(passed, tracked, graph, units)
         parts = record.parts.launching(launches)
         found = FoundPlan(record, parts, parts.native((), record.by_aten(gm.forward), graph.name))
         if key is not None:
@@ -234,6 +238,13 @@ def _compile_inference(
     samples = samples_of(record, LAUNCH_GRAPHS in gm.meta)
     run = plainly(run) if record.plain else run
     return selector(run, gm.forward, record.pure, record.cuda, graph, total(record), samples)
+
+
+def _with_fewer(passed: Graph, short: Shortened) -> tuple[ShortGraph, ShortGraph]:
+    """A shortened graph that passes have been over, and the same with one unit fewer."""
+    fewer = short.with_fewer()
+    recorded = record_graph(fewer.gm, fewer.examples, keeps)
+    return ShortGraph(passed, short.units), ShortGraph(run_passes(recorded, fewer.gm, fewer.examples), fewer.units)
 
 
 def _compile_symbolic(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
@@ -11,11 +11,11 @@ from framejit.backends.fuse.account.telling import tell_fused
 from framejit.backends.fuse.cache.folding_record import folding_of
 from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.layers.expansion import expanded
-from framejit.backends.fuse.layers.shortened import Shortened
+from framejit.backends.fuse.layers.expansion import ScheduledUnits, Uneven, expanded
+from framejit.backends.fuse.layers.renaming import Step
+from framejit.backends.fuse.layers.repeated_nodes import ShortGraph, shortened_nodes
 from framejit.backends.fuse.loop_ir.bytes_moved import bytes_moved
-from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph
-from framejit.backends.fuse.loop_ir.nodes import text_of as loops_as_text
+from framejit.backends.fuse.loop_ir.nodes import Buffer, ExternNode, Kernel, LoweredGraph, text_of
 from framejit.backends.fuse.loop_ir.renamed_kernel import RenamedKernel
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.plan.build_plan import build_plan
@@ -26,24 +26,19 @@ from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.kernel_code import compile_kernels
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
+from framejit.late_dataclass import dataclass
 
 
 def plan_record(
-    passed: Graph, tracked: bool, graph: CompiledGraph, short: Shortened | None = None
+    passed: Graph, tracked: bool, graph: CompiledGraph, short: Callable[[], tuple[ShortGraph, ShortGraph]] | None = None
 ) -> tuple[PlanRecord, list[KernelLaunch]]:
     """Lower a graph that passes have been over, schedule it, compile its kernels and plan its memory: the record of the
-    plan, and how its kernels are launched. `tracked`: see `lower_graph`. If the graph is that of `short`, the plan is
-    for the whole one; raises Uneven where its layers have not come to steps that are alike."""
-    lowered = lower_graph(passed, tracked)
-    stages["lower"] += 1
-    before_fusion = loops_as_text(lowered.nodes, lowered.buffers)
-    steps = schedule(lowered)
-    stages["schedule"] += 1
-    after_fusion = loops_as_text(steps, lowered.buffers)
-    if short is not None:
-        lowered, steps = expanded(short, lowered, steps)
-        before_fusion, after_fusion = (f"# {short.left_out}\n{text}" for text in (before_fusion, after_fusion))
-    tell_fused(graph, before_fusion, after_fusion)
+    plan, and how its kernels are launched. `tracked`: see `lower_graph`. If the graph has only a few of many layers
+    alike, `short` gives it, and the same with one fewer, and the plan is for the whole one; raises Uneven where its
+    layers have not come to steps that are alike."""
+    loops = _loops(passed, tracked, short)
+    lowered, steps = loops.lowered, loops.steps
+    tell_fused(graph, loops.before_fusion, loops.after_fusion)
     called = [
         step.function
         for step in steps
@@ -61,10 +56,55 @@ def plan_record(
     )
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
     record = PlanRecord(
-        parts, kernels, tuple(externs), before_fusion, graph.after_fusion, lowered.plain, pure, cuda,
+        parts, kernels, tuple(externs), loops.before_fusion, loops.after_fusion, lowered.plain, pure, cuda,
         any(node.operation in OPERATIONS for node in passed.nodes), folding_of(passed),
     )
     return record, [*launches.values()]
+
+
+@dataclass(frozen=True, eq=False)
+class _Loops:
+    """A graph that was lowered and scheduled, and how it looked before and after, for people."""
+
+    lowered: LoweredGraph
+    steps: list[Step]
+    before_fusion: str
+    after_fusion: str
+
+
+def _loops(
+    passed: Graph, tracked: bool, short: Callable[[], tuple[ShortGraph, ShortGraph]] | None
+) -> _Loops:
+    """The loops of the whole graph. Raises Uneven where it is given shortened, and its layers have not come to steps
+    that are alike."""
+    if short is not None:
+        return _expanded(*short(), tracked)
+    found = shortened_nodes(passed)
+    if found is not None:
+        try:
+            return _expanded(*found, tracked)
+        except Uneven:
+            pass  # each operation is lowered
+    return _scheduled(passed, tracked)
+
+
+def _expanded(short: ShortGraph, fewer: ShortGraph, tracked: bool) -> _Loops:
+    """The loops of the graph of which two have but the first units."""
+    few, fewest = _scheduled(short.graph, tracked), _scheduled(fewer.graph, tracked)
+    lowered, steps = expanded(
+        ScheduledUnits(short.units, few.lowered, few.steps), ScheduledUnits(fewer.units, fewest.lowered, fewest.steps)
+    )
+    told = f"# {short.units.left_out}\n"
+    return _Loops(lowered, steps, told + few.before_fusion, told + few.after_fusion)
+
+
+def _scheduled(graph: Graph, tracked: bool) -> _Loops:
+    lowered = lower_graph(graph, tracked)
+    stages["lower"] += 1
+    before_fusion = text_of(lowered.nodes, lowered.buffers)
+    steps = schedule(lowered)
+    stages["schedule"] += 1
+    return _Loops(lowered, steps, before_fusion, text_of(steps, lowered.buffers))
 
 
 def _original(kernel: Kernel) -> Kernel:

@@ -72,7 +72,7 @@ def plan_key(
     tensors = tuple(constant.tensor for constant in graph.constants.values())
     return PlanKey(
         key, functions_of(text.operations), computing, tensors, weights,
-        len(graph.inputs if short is None else short.names), returns, sizes, tuple(text.origins),
+        len(graph.inputs if short is None else short.units.names), returns, sizes, tuple(text.origins),
     )
 
 

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 
+_NONE: Final[Mapping[Value, Value]] = MappingProxyType({})
+
 
 def extracted(
     source: Graph, inputs: Sequence[Value], names: Sequence[str], nodes: Sequence[Node], outputs: Sequence[Any],
-    writes: dict[int, int]
+    writes: dict[int, int], instead: Mapping[Value, Value] = _NONE
 ) -> Graph:
-    """A graph of its own with some of another's nodes, in order, and values in the place of its own. `writes`: its
-    `counted_writes`."""
+    """A graph of its own with some of another's nodes, in order, and values in the place of its own.
+
+    writes: Its `counted_writes`.
+    instead: By values that none of the nodes makes those that are to be taken, and that lie in memory as they do.
+    """
     made: dict[Value, Value] = {}
     storages: dict[Storage, Storage] = {}
+    lies_in = {value.storage: other.storage for value, other in instead.items()}
 
     def copied(value: Value) -> Value:
+        value = instead.get(value, value)
         known = made.get(value)
         if known is None:
-            base = None if value.base is None else made.get(value.base)
-            known = made[value] = Value(value.fake, storages.get(value.storage), base)
-            storages[value.storage] = known.storage
+            base = None if value.base is None else made.get(instead.get(value.base, value.base))
+            storage = lies_in.get(value.storage, value.storage)
+            known = made[value] = Value(value.fake, storages.get(storage), base)
+            storages[storage] = known.storage
         return known
 
     graph = Graph(names=[*names], counted_writes=writes, fake_mode=source.fake_mode, conditions=source.conditions)

@@ -9,8 +9,9 @@ from typing import Any
 from torch import fx
 
 from framejit.backends.fuse.layers.named_text import NamedText
-from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
+from framejit.backends.fuse.layers.repetition import Repetition, repetition_in
 from framejit.backends.fuse.layers.shortened import shortened_graph
+from framejit.backends.fuse.layers.units import KEPT
 
 
 def python_text(graph: fx.Graph) -> tuple[str, dict[str, Any]]:

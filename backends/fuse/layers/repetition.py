@@ -13,16 +13,12 @@ from typing import Final
 
 from torch import fx
 
+from framejit.backends.fuse.layers.units import LEAST
 from framejit.backends.graph_identity import Layer, layers_of
 from framejit.late_dataclass import dataclass
 
 LONGEST: Final = 8
 """The most layers of a unit."""
-KEPT: Final = 4
-"""Units that are compiled: one that takes what comes before all, two that are compared, and one behind which comes what
-takes the last one's results."""
-LEAST: Final = 7
-"""Fewer units are compiled each: comparing takes its time, and may be in vain."""
 
 Unit = list[fx.Node]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,32 +11,26 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from framejit.backends.frozen_weights import frozen
-from framejit.backends.fuse.layers.repetition import KEPT, Repetition, repetition_in
+from framejit.backends.fuse.layers.repetition import Repetition, repetition_in
+from framejit.backends.fuse.layers.units import KEPT, Units
 from framejit.late_dataclass import dataclass
 
 
 @dataclass(frozen=True, eq=False)
 class Shortened:
-    """A graph that has only the first units of those that another, the whole, has."""
+    """A captured graph that has only the first units of those that another, the whole, has."""
 
     gm: fx.GraphModule
     examples: list[torch.Tensor]
-    names: list[str]
-    """Of the whole graph's inputs."""
-    positions: list[int]
-    """For each input its position among those of the whole graph."""
-    units: list[list[int]]
-    """For each unit of the whole graph the positions of its own inputs there."""
+    units: Units
+    with_fewer: Callable[[], Shortened]
+    """Gives the same with a unit fewer."""
 
     @property
     def told(self) -> str:
         """What tells the whole graph from others with the same shortened one."""
-        return f"{len(self.units)} layers alike, of inputs {self.units}, others {self.positions}"
-
-    @property
-    def left_out(self) -> str:
-        """For people: what is not shown of the whole graph."""
-        return f"{len(self.units) - KEPT} of {len(self.units)} layers alike are left out here"
+        units = self.units
+        return f"{len(units.units)} layers alike, of inputs {units.units}, others {units.positions}"
 
 
 def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened | None:
@@ -46,23 +41,34 @@ def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened
         return None
     position = {node: number for number, node in enumerate(placeholders)}
     units = [[position[node] for node in inputs] for inputs in found.inputs]
-    for inputs in units[KEPT:]:
+    for inputs in units[KEPT - 1 :]:
         if not all(_are_alike(examples[own], examples[kept]) for own, kept in zip(inputs, units[0])):
             return None
-    left_out = {number for inputs in units[KEPT:] for number in inputs}
-    kept = [number for number in range(len(placeholders)) if number not in left_out]
-    short = _LazyGraphModule(gm, shortened_graph(gm.graph, found))  # whose Python nobody needs
+    names = [node.name for node in placeholders]
+    return _with_first(KEPT, gm, examples, found, units, names)
+
+
+def _with_first(
+    kept: int, gm: fx.GraphModule, examples: Sequence[torch.Tensor], found: Repetition, units: list[list[int]],
+    names: list[str]
+) -> Shortened:
+    left_out = {number for inputs in units[kept:] for number in inputs}
+    positions = [number for number in range(len(names)) if number not in left_out]
+    short = _LazyGraphModule(gm, shortened_graph(gm.graph, found, kept))  # whose Python nobody needs
     short.meta = {**gm.meta}
-    return Shortened(short, [examples[number] for number in kept], [node.name for node in placeholders], kept, units)
+    return Shortened(
+        short, [examples[number] for number in positions], Units(names, positions, units, kept=kept),
+        partial(_with_first, kept - 1, gm, examples, found, units, names),
+    )
 
 
-def shortened_graph(graph: fx.Graph, found: Repetition) -> fx.Graph:
+def shortened_graph(graph: fx.Graph, found: Repetition, kept: int = KEPT) -> fx.Graph:
     """The graph with the first units only; what takes the results of the last one takes those of the last of these."""
     short = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
-    left_out = {node for unit in found.units[KEPT:] for node in unit}
-    left_out.update(node for inputs in found.inputs[KEPT:] for node in inputs)
-    in_place_of = dict(zip(found.units[-1], found.units[KEPT - 1]))
+    left_out = {node for unit in found.units[kept:] for node in unit}
+    left_out.update(node for inputs in found.inputs[kept:] for node in inputs)
+    in_place_of = dict(zip(found.units[-1], found.units[kept - 1]))
     for node in graph.nodes:
         if node not in left_out:
             made[node] = short.node_copy(node, lambda taken: made[in_place_of.get(taken, taken)])
