@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from framejit.backends.fuse.llvm.accumulators import Reduction, first_position, identity
-from framejit.backends.fuse.llvm.assembler import Assembler, Block, Value, integer
+from framejit.backends.fuse.llvm.assembler import Assembler, Value, integer
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
 from framejit.backends.fuse.llvm.emit import ENTRY, GRID, Emitter, Level
+from framejit.backends.fuse.llvm.kernel_function import begin_function, end_function, module_text
 from framejit.backends.fuse.llvm.plan import LoopPlan, Pass
 from framejit.backends.fuse.llvm.reduction_loops import ReductionLoops
 from framejit.backends.fuse.llvm.scan_loops import Scan, grouped
@@ -35,32 +36,17 @@ class KernelWriter(Emitter):
             return self._write(arguments), tuple(arguments.sizes.values())
 
     def _write(self, arguments: SizeArguments) -> str:
-        entry, start, done = Block("entry"), Block("start"), Block("done", lines=["ret void"])
-        self.blocks += [entry, start]
-        entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
-        asm = Assembler(self.module, start)
+        asm = begin_function(self.blocks, self.module, self.names.values())
+        start = asm.block
         self.levels.append(Level(asm))
-        for position, register in enumerate(self.names.values()):
-            asm.do(f"%a{position} = getelementptr ptr, ptr %pointers, i64 {position}")
-            asm.do(f"{register} = load ptr, ptr %a{position}")
         scratch = self._scratch(asm)
         self._grid()
         if scratch:
             asm.do(f"call void @free(ptr {scratch})")
-        asm.do("br label %done")
-        self.blocks.append(done)
+        end_function(self.blocks, asm)
         start.lines[:0] = arguments.lines
-        width = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-        body = "\n".join(block.text() for block in self.blocks)
-        return "\n".join(
-            [
-                "@nothing = private unnamed_addr constant [16 x i8] zeroinitializer, align 16",
-                *self.module.declarations.values(),
-                f"define void @{self.name}(ptr noalias readonly %pointers, ptr noalias readonly %ints, i64 %begin, i64 "
-                f"%end) #0 {{",
-                body, "}", f"attributes #0 = {{ nounwind {width} }}", "",
-            ]
-        )
+        nothing = "@nothing = private unnamed_addr constant [16 x i8] zeroinitializer, align 16"
+        return module_text(self.name, self.module, self.blocks, (nothing,), wide=True)
 
     def _scratch(self, asm: Assembler) -> str | None:
         """Make room for what passes keep; returns what is to be freed."""

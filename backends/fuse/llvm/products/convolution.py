@@ -14,6 +14,7 @@ from typing import Final
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
+from framejit.backends.fuse.llvm.kernel_function import begin_function, end_function, module_text
 from framejit.backends.fuse.llvm.plan import GRAIN
 from framejit.backends.fuse.llvm.products.convolution_tile import tile_of
 from framejit.backends.fuse.llvm.products.tile_epilogue import TileEpilogue, after, vectors
@@ -76,29 +77,14 @@ class ConvolutionWriter:
 
     def write(self, name: str) -> str:
         """The module's text."""
-        entry, start, done = Block("entry"), Block("start"), Block("done", lines=["ret void"])
-        entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
-        self.text += [entry, start]
-        asm = Assembler(self.module, start)
+        asm = begin_function(self.text, self.module, (register.text for register in self.pointers.values()))
         if self.epilogue.is_long:
             asm.do(f"%sums = alloca [{self.tile.pixels * self.block} x float], align 64")
-        for position, register in enumerate(self.pointers.values()):
-            asm.do(f"%a{position} = getelementptr ptr, ptr %pointers, i64 {position}")
-            asm.do(f"{register.text} = load ptr, ptr %a{position}")
         counted_loop(self.text, asm, Value("%begin", "i64"), Value("%end", "i64"), 1, [], self._turn)
-        asm.do("br label %done")
-        self.text.append(done)
-        zeros = self.block if self.what.is_depthwise else self.channels
-        width = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-        return "\n".join(
-            [
-                f"@zeros = private unnamed_addr constant [{zeros} x float] zeroinitializer, align 64",
-                *self.module.declarations.values(),
-                f"define void @{name}(ptr noalias readonly %pointers, ptr noalias readonly %ints, i64 %begin, i64 "
-                "%end) #0 {",
-                "\n".join(block.text() for block in self.text), "}", f"attributes #0 = {{ nounwind {width} }}", "",
-            ]
-        )
+        end_function(self.text, asm)
+        size = self.block if self.what.is_depthwise else self.channels
+        zeros = f"@zeros = private unnamed_addr constant [{size} x float] zeroinitializer, align 64"
+        return module_text(name, self.module, self.text, (zeros,), wide=True)
 
     def _turn(self, asm: Assembler, turn: Value, _: Sums) -> Sums:
         block, image, chunk = self._place(asm, turn)

@@ -12,6 +12,7 @@ from typing import Final
 
 from framejit.backends.fuse.llvm.assembler import Assembler, Block, Module, Value, floating, integer
 from framejit.backends.fuse.llvm.counted_loop import counted_loop
+from framejit.backends.fuse.llvm.kernel_function import begin_function, end_function, module_text
 from framejit.backends.fuse.llvm.plan import GRAIN
 from framejit.backends.fuse.llvm.products.convolution import LONG
 from framejit.backends.fuse.llvm.products.tile_epilogue import TileEpilogue, after, vectors
@@ -61,13 +62,7 @@ class SmallProductWriter:
 
     def write(self, name: str) -> str:
         """The module's text."""
-        entry, start, done = Block("entry"), Block("start"), Block("done", lines=["ret void"])
-        entry.lines += ["%some = icmp slt i64 %begin, %end", "br i1 %some, label %start, label %done"]
-        self.text += [entry, start]
-        asm = Assembler(self.module, start)
-        for position, register in enumerate(self.pointers.values()):
-            asm.do(f"%a{position} = getelementptr ptr, ptr %pointers, i64 {position}")
-            asm.do(f"{register.text} = load ptr, ptr %a{position}")
+        asm = begin_function(self.text, self.module, (register.text for register in self.pointers.values()))
         for position, argument in enumerate(ARGUMENTS):
             asm.do(f"%{argument}.at = getelementptr i64, ptr %ints, i64 {position}")
             asm.do(f"%{argument} = load i64, ptr %{argument}.at")
@@ -76,16 +71,8 @@ class SmallProductWriter:
             asm.do(f"%packed = alloca float, {size}, align 64")
         asm.do(f"%sums = alloca [{self.tile_rows * self.block} x float], align 64")
         counted_loop(self.text, asm, Value("%begin", "i64"), Value("%end", "i64"), 1, [], self._turn)
-        asm.do("br label %done")
-        self.text.append(done)
-        return "\n".join(
-            [
-                *self.module.declarations.values(),
-                f"define void @{name}(ptr noalias readonly %pointers, ptr noalias readonly %ints, i64 %begin, i64 "
-                "%end) nounwind {",
-                "\n".join(block.text() for block in self.text), "}", "",
-            ]
-        )
+        end_function(self.text, asm)
+        return module_text(name, self.module, self.text, wide=False)
 
     def _turn(self, asm: Assembler, turn: Value, _: list[Value]) -> list[Value]:
         last = asm.binary("sub", _argument("width"), integer(self.block))
