@@ -3,14 +3,14 @@ the right graph; and what else capture writes into `meta` for backends."""
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
-if TYPE_CHECKING:
-    import torch
+import torch
 
 _KEY = "framejit.graph_id"
 FIRST_VERSION: Final = "framejit_version"
-"""In the `meta` of a node that gives a tensor: the version that its fake had by then."""
+"""In the `meta` of a node that gives a tensor: the version that its fake had by then; absent for a tensor whose writes
+are not counted."""
 COUNTED_WRITES: Final = "framejit_writes"
 """In the `meta` of a placeholder: how many writes into it autograd counts."""
 LAST_VERSION: Final = "framejit_last_version"
@@ -51,6 +51,18 @@ def note_layers(graph: torch.fx.Graph, layers: list[Layer]) -> None:
 def layers_of(graph: torch.fx.Graph) -> list[Layer]:
     """What `note_layers` was told of the graph."""
     return getattr(graph, _LAYERS, [])
+
+
+def note_result(node: torch.fx.Node, result: Any) -> None:
+    """Say what a node gives on fakes and, of a tensor, which version it had by then."""
+    node.meta["val"] = node.meta["example_value"] = result
+    if has_version(result):
+        node.meta[FIRST_VERSION] = result._version
+
+
+def has_version(result: object) -> TypeGuard[torch.Tensor]:
+    """Whether what a node gives on fakes is a tensor whose writes are counted: those of inference mode's are not."""
+    return isinstance(result, torch.Tensor) and not result.is_inference()
 
 
 _numbers = itertools.count(1)

@@ -28,6 +28,7 @@ from framejit.backends.graph_identity import (
     LAST_VERSION,
     VERSIONS,
     asked_of,
+    has_version,
     identify,
     identity,
 )
@@ -184,13 +185,13 @@ class GraphInParts:
         name = f"{PART_NAME}{len(self.parts)}"
         for node, placeholder in zip(takes, module.graph.nodes):
             fake = node.meta.get("val")
-            if isinstance(fake, torch.Tensor) and not fake.is_inference():
+            if has_version(fake):
                 first, last = (_version(node, at, fake) for at in (before, behind))
                 placeholder.meta |= {FIRST_VERSION: first, COUNTED_WRITES: last - first}
         [output] = [node for node in module.graph.nodes if node.op == "output"]
         for node, result in zip(gives, output.args[0]):
             fake = node.meta.get("val")
-            if isinstance(fake, torch.Tensor) and not fake.is_inference():
+            if has_version(fake):
                 result.meta[LAST_VERSION] = _version(node, behind, fake)
         self.namespace[name] = self._lazy(module, partial(self.namespace.__setitem__, name))
         call = f"{name}({self._list(takes)}{others})"

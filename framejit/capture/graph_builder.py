@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import FIRST_VERSION, VERSIONS, Layer, note_layers
+from framejit.backends.graph_identity import VERSIONS, Layer, has_version, note_layers, note_result
 from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
@@ -104,10 +104,8 @@ class GraphBuilder:
             node = self.graph.placeholder(_identifier(source.name()))
         node.target = node.name  # the parameter's name: `m.w` and `m_w` are two
         self._last_placeholder = node
-        node.meta["val"] = node.meta["example_value"] = fake
+        note_result(node, fake)
         node.meta["source"] = source.name()
-        if not fake.is_inference():
-            node.meta[FIRST_VERSION] = fake._version
         value = TensorValue(node, fake, type(tensor), source)
         self._made_in_inference.setdefault(fake.untyped_storage()._cdata, tensor.is_inference())
         self.inputs.append(value)
@@ -265,9 +263,7 @@ class GraphBuilder:
         if self._writes != self._writes_noted:
             self._writes_noted = self._writes
             self._versions = {
-                known: fake._version
-                for known in self.graph.nodes
-                if isinstance(fake := known.meta.get("val"), torch.Tensor) and not fake.is_inference()
+                known: fake._version for known in self.graph.nodes if has_version(fake := known.meta.get("val"))
             }
         return self._versions
 
@@ -329,9 +325,7 @@ class GraphBuilder:
             if origin is not None:
                 self.origins[added] = Origin(origin.seq + later, origin.code, origin.position)
             if node in again:
-                made_again = added.meta["val"] = added.meta["example_value"] = fakes[node]
-                if isinstance(made_again, torch.Tensor) and not made_again.is_inference():
-                    added.meta[FIRST_VERSION] = made_again._version
+                note_result(added, fakes[node])
                 for fake in _tensors_of(fakes[node]):
                     self._made_in_inference.setdefault(fake.untyped_storage()._cdata, fake.is_inference())
         self.layers.append(Layer(nodes, list(made.values())))
@@ -357,8 +351,7 @@ class GraphBuilder:
         node = self.graph.call_method("requires_grad_", (tensor.proxy(),))
         node.meta["written"] = list[torch.Tensor]()
         self._note_versions(node)
-        node.meta["val"] = node.meta["example_value"] = tensor.fake
-        node.meta[FIRST_VERSION] = tensor.fake._version
+        note_result(node, tensor.fake)
         self._added(node, None, {})
         tensor.node = node
         self.leaves.append(tensor)
@@ -397,9 +390,7 @@ class GraphBuilder:
 
     def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
         if isinstance(result, torch.Tensor):
-            node.meta["val"] = node.meta["example_value"] = result
-            if not result.is_inference():
-                node.meta[FIRST_VERSION] = result._version
+            note_result(node, result)
             known = tensors.get(id(result))
             if known is not None:  # in-place: the result is the argument itself
                 return known

@@ -28,7 +28,7 @@ from framejit.backends.fuse.graph.value import Storage, Value
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
-from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION
+from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION, has_version
 from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
@@ -643,7 +643,7 @@ def _writes(placeholders: list[fx.Node]) -> dict[int, int]:
     found = {}
     for position, node in enumerate(placeholders):
         fake = node.meta.get("val")
-        if FIRST_VERSION in node.meta and isinstance(fake, torch.Tensor) and not fake.is_inference():
+        if FIRST_VERSION in node.meta and has_version(fake):
             # Recording writes into the same fakes, and a graph may be recorded a second time, with its gradients.
             found[position] = node.meta.setdefault(COUNTED_WRITES, fake._version - node.meta[FIRST_VERSION])
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import FIRST_VERSION
+from framejit.backends.graph_identity import note_result
 from framejit.backends.subgraph import subgraph
 from framejit.fakes.data_sizes import with_data_sizes
 from framejit.signals import Raised, Unsupported
@@ -161,9 +161,7 @@ def valued_form(form: Any, tensors: list[TensorValue]) -> Value:
 def operand_node(graph: fx.Graph, fake: torch.Tensor) -> fx.Node:
     """A node that stands for an argument of a function, until that is taken out of the graph."""
     node = graph.call_function(_stands_for_an_argument)
-    node.meta["val"] = node.meta["example_value"] = fake
-    if not fake.is_inference():
-        node.meta[FIRST_VERSION] = fake._version
+    note_result(node, fake)
     return node
 
 
