@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from framejit.backends.fuse.graph.alias import alias
 from framejit.backends.fuse.random_numbers.drawn_again import DrawnAgain
 from framejit.backends.fuse.random_numbers.generators import drawing_in_vain, generator_of
 from framejit.backends.fuse.thread_state import restore, restored_thread_state
@@ -50,7 +51,7 @@ class Call:
                 self.inputs.append(tensor)
                 continue
             memory = contents[position] if position in contents else tensor.detach()
-            self.inputs.append(_Alias.apply(tensor, [memory]) if has_gradient else memory)
+            self.inputs.append(alias(tensor, memory) if has_gradient else memory)
         """What stands for the inputs if the graph is run again. Their memory lives as long as what is kept for the
         backward; tensors that eager's autograd lets go of may go."""
         self.versions = _versions(self.inputs)
@@ -113,7 +114,7 @@ class SecondRun:
         for position, tensor in enumerate(call.inputs):
             if position in self.written:
                 memory = _copy(tensor)
-                inputs.append(_Alias.apply(tensor, [memory]) if tensor.requires_grad else memory)
+                inputs.append(alias(tensor, memory) if tensor.requires_grad else memory)
             else:
                 inputs.append(tensor.view_as(tensor) if tensor.requires_grad else tensor)
         return inputs
@@ -143,19 +144,6 @@ class SecondRun:
         with DrawnAgain() as again:
             outputs = self.eager(*inputs)
         return outputs, again.draws
-
-
-class _Alias(torch.autograd.Function):
-    """A tensor over other memory, its own or that of a copy: for autograd made of that tensor, but not holding it."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, memory: list[torch.Tensor]) -> torch.Tensor:
-        """`memory`: a tensor over it, in a list, where autograd takes it for no argument."""
-        return memory[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
 
 
 @contextmanager

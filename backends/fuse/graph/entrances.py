@@ -4,9 +4,10 @@ written in place where gradients are wanted, and leaves may not."""
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 import torch
+
+from framejit.backends.fuse.graph.alias import alias
 
 
 class Entrance(enum.Enum):
@@ -27,18 +28,5 @@ class Entrance(enum.Enum):
         operated on."""
         if self is Entrance.INNER:
             with torch.enable_grad():
-                inner: torch.Tensor = _Entering.apply(torch.empty_like(fake).requires_grad_(), [fake])
-            return inner
+                return alias(torch.empty_like(fake).requires_grad_(), fake)
         return fake.requires_grad_(self is Entrance.LEAF)
-
-
-class _Entering(torch.autograd.Function):
-    """What an inner input's fake comes out of."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, made: list[torch.Tensor]) -> torch.Tensor:
-        return made[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
