@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "frame_id", "function", "file", "line", "state", "reason", "code", "seconds", "n_graphs", "n_ops", "n_guards",
     ),
     "fusion": ("graph_id", "graph", "text", "reason"),
-    "training": ("graph_id", "graph", "kernels", "kept", "computed_again"),
+    "training": ("graph_id", "graph", "kernels", "kept", "computed_again", "apart"),
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "kernel_failed": ("kernel", "error", "instead"),
     "autotuned": ("kernel", "tried", "chosen", "first_us", "chosen_us"),

@@ -23,12 +23,15 @@ class Training:
     as parameters and results, is not among them."""
     computed_again: Sequence[tuple[str, int]]
     """The lines of which the backward computes operations again, and how many."""
+    apart: str = ""
+    """Why each result has a backward of its own, where one from the loss was to do for all; empty elsewhere."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], function: str) -> Training:
         """The record of a `training` event about `function`."""
         return cls(
-            fields["graph_id"], fields["graph"], function, fields["kernels"], fields["kept"], fields["computed_again"]
+            fields["graph_id"], fields["graph"], function, fields["kernels"], fields["kept"], fields["computed_again"],
+            fields["apart"],
         )
 
     @property
@@ -37,9 +40,10 @@ class Training:
         halves = ", ".join(f"{_count(len(names), 'kernel')} {half}" for half, names in self.kernels.items())
         kept, again = sum(n for _, n in self.kept), sum(n for _, n in self.computed_again)
         of = f" of {self.function}" if self.function else ""
+        apart = f"; each result has a backward of its own: {self.apart}" if self.apart else ""
         return (
             f"{self.graph}{of}: {halves}; {_memory(kept)} kept for the backward, {_count(again, 'operation')} computed "
-            "again"
+            f"again{apart}"
         )
 
     def __str__(self) -> str:

@@ -80,6 +80,23 @@ def test_the_log_tells_of_training(capsys):
     assert "[framejit training] " in written and "kept: 4.0 KiB of " in written and "h = x @ w" in written
 
 
+def test_why_each_result_has_a_backward_of_its_own():
+    def looks_behind(x, w):
+        h, factor = (x @ w).tanh(), (x @ w).exp()
+        return (h * factor.detach()).sum(), h, factor
+
+    explanation = framejit.explain(looks_behind)(*made())
+    (told,) = explanation.training
+    assert told.apart == "its backward looks at a result that others lead to"
+    assert f"each result has a backward of its own: {told.apart}" in str(explanation)
+    assert told.summary in str(framejit.status())
+    saved = explanation.to_dict()
+    assert [vars(one) for one in from_dict(saved).training] == [vars(told)]
+    del saved["training"][0]["apart"]  # as earlier versions wrote it
+    assert from_dict(saved).training[0].apart == ""
+    assert "backward of its own" not in str(framejit.explain(twice)(*made()))
+
+
 def test_inference_tells_nothing_of_it():
     x, w = made()
     with torch.no_grad():

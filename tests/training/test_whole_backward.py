@@ -369,6 +369,70 @@ def test_results_beside_the_loss(fn):
         twins.both(of_the_loss)
 
 
+def that_the_loss_looks_at(x, w):
+    """The last result does not lead to the loss, whose backward takes it nevertheless."""
+    h, factor = (x @ w).tanh(), x.exp()
+    return (h * factor.detach()).sum(), h, factor
+
+
+def test_a_backward_for_each_where_the_one_from_the_loss_looks_behind_it():
+    """The node of the loss would keep what a node behind it gives."""
+
+    def of_the_loss(fn, x, w):
+        x.grad = w.grad = None
+        given = fn(x, w)
+        given[0].backward()
+        return x.grad, w.grad, given
+
+    def of_all(fn, x, w):
+        x.grad = w.grad = None
+        given = fn(x, w)
+        found = seen(*given)
+        sum((r * (number + 1)).square().sum() for number, r in enumerate(given)).backward()
+        return x.grad, w.grad, ordered(found)
+
+    def written_in_between(fn, x, w):
+        loss, _, factor = fn(x, w)
+        with torch.no_grad():
+            factor.add_(1)
+        try:
+            loss.backward()
+        except RuntimeError as e:
+            return "modified by an inplace operation" in str(e)
+
+    with recorded() as log:
+        twins = Twins(that_the_loss_looks_at, leaf(3, 3), leaf(3, 3))
+        for use in (of_the_loss, of_all, written_in_between, of_the_loss):
+            twins.both(use)
+    assert names(twins.compiled) == ["graph", *(f"graph_backward{number}" for number in ("", 2, 3))]
+    (told,) = of_kind(log, "training")
+    assert told.apart == "its backward looks at a result that others lead to"
+    twins = Twins(loss_and_classes, leaf(3, 3), leaf(3, 3))
+    with recorded() as log:
+        twins.both(of_the_loss)
+    assert [told.apart for told in of_kind(log, "training")] == [""]
+
+
+def test_a_loss_alone_that_looks_at_a_result_behind_it():
+    """It is made of no other result, so that its node comes first in any order: the graph is ATen's."""
+
+    def behind(x):
+        factor = x.exp()
+        return (x * factor.detach()).sum(), factor
+
+    def step(fn, x):
+        x.grad = None
+        loss, factor = fn(x)
+        (loss + factor.cos().sum()).backward()
+        return x.grad, loss, factor
+
+    with recorded() as log:
+        Twins(behind, leaf(3, 3), fused=False).both(step)
+    assert [e.reason for e in of_kind(log, "fusion") if e.reason] == [
+        "its backward looks at a result that others lead to"
+    ]
+
+
 def test_a_graph_is_run_again_once_for_all_nodes_of_a_backward(monkeypatch):
     runs = []
     outputs = SecondRun.outputs

@@ -36,10 +36,12 @@ def tell_found(graph: CompiledGraph, record: PlanRecord) -> None:
 
 
 def tell_training(
-    accounts: Sequence[CompiledGraph], kept: Sequence[tuple[str, int]], computed_again: Sequence[tuple[str, int]]
+    accounts: Sequence[CompiledGraph], kept: Sequence[tuple[str, int]], computed_again: Sequence[tuple[str, int]],
+    apart: str
 ) -> None:
     """An event: a graph is compiled as a forward and backwards, of which these are the accounts. `kept`: the lines
-    whose values are kept, and their bytes. `computed_again`: those that are computed again, and how often."""
+    whose values are kept, and their bytes. `computed_again`: those that are computed again, and how often. `apart`: why
+    each result has a backward of its own, of a graph that was to have one from the loss; empty elsewhere."""
     forward, *backwards = accounts
     kernels = {
         "forward": [kernel.name for kernel in forward.kernels],
@@ -47,7 +49,7 @@ def tell_training(
     }
     emit(
         "training", graph_id=forward.graph_id, graph=forward.name, kernels=kernels, kept=kept,
-        computed_again=computed_again,
+        computed_again=computed_again, apart=apart,
     )
 
 

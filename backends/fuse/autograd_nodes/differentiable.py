@@ -93,6 +93,8 @@ class Differentiable:
     """The lines of the program whose values are kept for the backward, and their bytes."""
     computed_again: Sequence[tuple[str, int]]
     """The lines of which the backward computes operations again, and how many."""
+    apart: str
+    """Why each segment has a backward of its own, of a graph that was to have one from the loss; empty elsewhere."""
     fate: Fate = field(default_factory=Fate)
 
     def __post_init__(self) -> None:

@@ -63,11 +63,11 @@ def assembled(
         check_inputs(made.recorded.graph, examples)
     try:
         return made.made(accounts)
-    except NeedsGradients:
+    except NeedsGradients as e:
         if made.recorded.joined is None:
             raise
         # of its own each segment may have a backward where all together have none
-        return _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, None).made(accounts)
+        return _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, None).made(accounts, str(e))
 
 
 class _Assembly:
@@ -84,7 +84,8 @@ class _Assembly:
         self.recorded = Recorded(gm, entrances, conditions, buckets, divide is not None and can_watch())
         self.second_run = second_run_of(self.recorded, gm, self.torch_state)
 
-    def made(self, accounts: Sequence[CompiledGraph]) -> Differentiable:
+    def made(self, accounts: Sequence[CompiledGraph], apart: str = "") -> Differentiable:
+        """`apart`: as `Differentiable` has it. Raises NotFusable."""
         recorded = self.recorded
         partition = parted(recorded.joint(), share=self.gm.meta.get(ACTIVATION_MEMORY, 1.0))
         numbers, sources = _numbers([*recorded.nodes, *recorded.segments]), _sources(partition)
@@ -112,7 +113,7 @@ class _Assembly:
             recorded.written, recorded.stages,
             () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.results.plain(),
             self.second_run, forward, segments, whole, RecordedBackwards(self, kept), partition.kept_by_line(),
-            partition.computed_again_by_line(),
+            partition.computed_again_by_line(), apart,
         )
 
     def _segment(

@@ -77,7 +77,7 @@ def _differentiable(
     made = assembled(gm, entrances, compiles, accounts, symbolic_sizes, buckets, divide, examples)
     for backward in of_backwards.values():
         backward.run = made
-    tell_training(accounts, made.kept, made.computed_again)
+    tell_training(accounts, made.kept, made.computed_again, made.apart)
     return made
 
 

@@ -71,7 +71,7 @@ def find_training(key: str, module: Any, graph_id: int, give_up: Callable[[], No
     remember(module, account)
     for each in made.accounts:
         each.run = made
-    tell_training(made.accounts, made.kept, made.computed_again)
+    tell_training(made.accounts, made.kept, made.computed_again, made.apart)
     _Keeper(made, key).listen(made)
     return made
 

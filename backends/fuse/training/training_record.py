@@ -43,7 +43,7 @@ class TrainingWriter(ValueWriter):
             [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at), run.draws],
             self.half(graph.forward),
             [self.segment(each) for each in graph.segments], self.whole(graph.symbolic_whole), [*graph.kept],
-            [*graph.computed_again],
+            [*graph.computed_again], graph.apart,
         ]
 
     def whole(self, whole: WholeBackward | None) -> list[Any]:
@@ -108,7 +108,7 @@ class TrainingReader(ValueReader):
     def graph(self, data: Sequence[Any], learnt: Sequence[Trial], others: OtherBackwards) -> Differentiable:
         """The graph, with what is known of each half's first run. Raises NotCacheable where a plan is gone or not for
         this process, BadRecord, and whatever data that is none leads to."""
-        state, dtype, n_inputs, written, results, run, forward, segments, whole, kept, again = data
+        state, dtype, n_inputs, written, results, run, forward, segments, whole, kept, again, apart = data
         trials = chain(learnt, iter(Trial, None))  # of the rest nothing is known
         devices, changed, looked_at, draws = run
         eager = self._module.forward
@@ -121,7 +121,7 @@ class TrainingReader(ValueReader):
         from_loss = self.whole(whole, trials) if whole else None
         made = Differentiable(
             eager, [self._account, *self._of_backwards.values()], torch_state, self.value(dtype), n_inputs,
-            written, {}, (), self.results(results), second_run, half, parts, from_loss, others, kept, again,
+            written, {}, (), self.results(results), second_run, half, parts, from_loss, others, kept, again, apart,
         )
         made.fate.runs_as_aten = half.is_repeatable and bool(half.trial.differences)
         return made
