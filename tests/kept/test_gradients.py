@@ -211,6 +211,12 @@ def target(x):
     logits = net(h.flatten(1) * w)
     return F.cross_entropy(logits, y), logits, h
 """),
+    "a loss that looks at a result behind it": program("""
+def target(x):
+    h = torch.tanh(net(x))
+    factor = (x * w).exp()
+    return (h * factor.detach()).sum(), h, factor
+"""),
     "numbers of the program": program("""
 def target(x):
     return net(x) * w * torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -239,6 +245,12 @@ def test_a_second_process_records_nothing(name):
         second = Training(PROGRAMS[name])
         assert not second.captured and not second.captured_later, second.said
         assert not second.stages
+        assert apart(second) == apart(first) == [name == "a loss that looks at a result behind it"]
+
+
+def apart(run):
+    """Whether each graph is told to have a backward for each of its results."""
+    return [event.apart != "" for event in run.events if event.kind == "training"]
 
 
 @pytest.mark.parametrize("use", [nothing, retained, twice, first_only, last_only, hooked, gradients_of_gradients])
