@@ -138,9 +138,10 @@ def _compile_part(
     except NotFusable as e:
         return _left_to_aten(gm, str(e))
     except Exception as e:  # in the midst of the program: what goes wrong costs speed only
-        if config.debug:
-            raise
-        return _left_to_aten(gm, f"{type(e).__name__}: {e}")
+        graph = _account(gm)
+        remember(gm, graph)
+        _failed(gm, inputs, graph, e)
+        return gm.forward
     if not has_symbolic_sizes(gm):
         return fuse_graph(gm, inputs)
     return PartBySize(gm, inputs, _compile_symbolic, _compile_static, give_up).switch()
@@ -260,7 +261,7 @@ def _compile_symbolic(
             return _symbolic_differentiable(gm, example_inputs, graph, sizes)
     except NotFusable:
         raise
-    except Exception as e:
+    except Exception as e:  # it may go well with sizes that are known: where this is caught it is told
         if config.debug:
             raise
         raise NotFusable(f"{type(e).__name__}: {e}") from e

@@ -93,7 +93,7 @@ class Worker:
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             if self._handle is None:
                 os.kill(self._pid, signal.SIGKILL)
             else:

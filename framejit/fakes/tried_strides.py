@@ -54,7 +54,7 @@ def _tried(func: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any])
     ):
         try:
             result = _native.without_warnings(func, *args, **kwargs)
-        except Exception:
+        except Exception:  # such small arguments may be none that it takes
             return None
     return result if isinstance(result, torch.Tensor) else None
 

@@ -192,7 +192,7 @@ class Binding:
                     return getattr(operator, key[0])(parent, key[1])
                 case native.A_RBINOP:
                     return getattr(operator, key[0])(key[1], parent)
-        except Exception:
+        except Exception:  # whatever it is, the native tree could not read it either: the record does not fit
             return _NOT_READ
         raise DoesNotFit(f"there is no accessor {accessor}")
 

@@ -124,8 +124,9 @@ class Watched:
         """Nothing is told of forks, but what they write is shown."""
         self._lock = _thread.allocate_lock()
         self._is_shown = False
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # the script has closed it
             self._channel.close()
+        with contextlib.suppress(OSError):  # likewise, or the view had ended
             os.close(self._slave)
 
     # ---- the terminal ---------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def _start_viewer(terminal: Terminal, master: int, channel: socket.socket, sign:
     """A process that is nobody's child whom the script could wait for."""
     between = _native.fork()
     if between:
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError):  # the program has asked not to be told of children
             os.waitpid(between, 0)
         return
     try:
@@ -192,6 +193,6 @@ def _start_viewer(terminal: Terminal, master: int, channel: socket.socket, sign:
 
 
 def _relay(master: int) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # nobody writes any more, or the terminal is gone
         while data := os.read(master, 2**16):
             os.write(1, data)

@@ -81,7 +81,7 @@ class Viewer:
         try:
             while self._step():
                 pass
-        except (_TerminalGone, OSError):
+        except (_TerminalGone, OSError):  # nobody is there to be shown anything
             pass
 
     def _step(self) -> bool:

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import framejit
+from framejit.backends.fuse import backend
 from framejit.backends.fuse.sizes import new_sizes, part_by_size
 
 from support import of_kind, recorded, seed
@@ -245,3 +246,16 @@ def test_a_part_that_is_left_to_aten_says_why():
         torch.testing.assert_close(fast(x), fn(x))
     [graph] = framejit.inspect(fast).graphs
     assert graph.state == "eager" and "conj" in graph.reason
+
+
+def test_a_part_that_can_t_be_compiled_is_told_of(monkeypatch):
+    """What goes wrong in the midst of the program: with one warning each part runs as ATen."""
+
+    def fails(gm):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(backend, "open_inputs", fails)
+    with pytest.warns(framejit.errors.FramejitWarning, match="ZeroDivisionError: a mistake of ours") as told:
+        check(chosen, [(rows(count, True),) for count in COUNTS], least=0)
+    assert len(told) == 2  # before the size that data decides, and behind it
+    assert "ZeroDivisionError: a mistake of ours" in str(framejit.status())

@@ -21,6 +21,7 @@ from framejit.backends.fuse.cache.cache_entry import seal
 from framejit.backends.fuse.training.kept_training import KIND, LEARNT
 
 from comparison import assert_same
+from support import of_kind, recorded
 
 
 @pytest.fixture(autouse=True)
@@ -415,6 +416,24 @@ def test_what_was_learnt_may_be_anything(folder, part, put_instead):
     Training(PAIR, first_only)
     disk_cache.put(LEARNT, key, marshal.dumps(put_instead))
     Training(PAIR, first_only)
+
+
+@pytest.mark.parametrize("forged", [None, marshal.dumps([1, 2])])
+def test_a_backward_that_can_t_be_used_is_told_of(folder, forged):
+    """One for gradients that come otherwise than usual: the graph is run again in its place, and captured anew."""
+    Training(PAIR, first_only)
+    (learnt,) = files(folder, LEARNT)
+    ((_, _, key, _),) = marshal.loads(disk_cache.get(LEARNT, learnt.name.partition("-")[2]))[1]
+    (path,) = [path for path in files(folder) if path.name == f"{KIND}-{key}"]
+    path.unlink()
+    if forged is not None:
+        disk_cache.put(KIND, key, forged)
+    with recorded() as log:
+        second = Training(PAIR, first_only)
+    assert second.captured_later and not second.captured
+    (told,) = [event for event in of_kind(log, "cache") if event.key == key and "can't be used" in event.reason]
+    assert told.what == KIND
+    assert not Training(PAIR, first_only).captured
 
 
 def test_a_plan_that_is_gone_is_missed(folder):

@@ -9,8 +9,10 @@ from kept.processes import loaded, one_folder
 
 import framejit
 from framejit import events
+from framejit.capture.replacement import graph_failure
 
 from comparison import assert_same
+from support import of_kind, recorded
 
 FILE = "/nowhere/kept_program.py"
 TABLE = """
@@ -117,3 +119,22 @@ def test_what_was_written_before_a_found_graph_raises(backend):
     module.calls.pop(0)
     assert_same(outcomes(framejit.optimize(module.target, backend=backend), module), expected, atol=1e-6, rtol=1e-5)
     assert len(events.events("capture_found")) == len(found) + 1
+
+
+def test_a_graph_whose_trial_ran_out_of_memory_is_not_kept(monkeypatch):
+    def rehearse(*args, **options):
+        raise torch.OutOfMemoryError("no memory for copies")
+
+    eager = loaded(PROGRAM_NAME, CACHE, FILE)
+    expected = outcomes(eager.target, eager)
+    for is_short in (True, False, False):
+        module = loaded(PROGRAM_NAME, CACHE, FILE)
+        with monkeypatch.context() as patched, recorded() as log:
+            if is_short:
+                patched.setattr(graph_failure, "rehearse", rehearse)
+            got = outcomes(framejit.optimize(module.target, dynamic=False), module)
+        assert_same(got, expected, atol=1e-6, rtol=1e-5)
+        if is_short:
+            (told,) = of_kind(log, "capture_kept")
+            assert told.reason == "memory ran out while its graph was tried on copies"
+    assert of_kind(log, "capture_found")

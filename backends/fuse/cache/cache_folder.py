@@ -107,7 +107,7 @@ def write(folder: int, name: str, data: bytes) -> None:
 
 def touch(folder: int, name: str) -> None:
     """Note that a file was used."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # it is gone, or can't be written: it is forgotten earlier than others then
         os.utime(name, dir_fd=folder, follow_symlinks=False)
 
 
@@ -125,6 +125,6 @@ def files(folder: int) -> list[tuple[str, os.stat_result]]:
     found: list[tuple[str, os.stat_result]] = []
     with os.scandir(folder) as listing:
         for file in listing:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is gone
                 found.append((file.name, file.stat(follow_symlinks=False)))
     return found

@@ -141,7 +141,7 @@ def keep_variant(key: PlanKey, record: PlanRecord, kept: Sequence[bytes]) -> Non
 def _is_readable(data: bytes, sizes: SymbolicSizes) -> bool:
     try:
         conditions_of(data, sizes.symbols)
-    except Exception:
+    except Exception:  # `find_variant` has told of it
         return False
     return True
 

@@ -116,7 +116,7 @@ def _read_learnt(key: str) -> _Learnt:
         learnt.divided = str(divided)
         learnt.halves = [_trial(*half) for half in halves]
         learnt.others = {(number, given): (str(found), _trial(*trial)) for number, given, found, trial in others}
-    except Exception as e:
+    except Exception as e:  # without it the first runs are tried again, as in the process that wrote it
         emit("cache", what=LEARNT, hit=False, key=key, reason=f"what was found can't be used: {type(e).__name__}: {e}")
         return _Learnt()
     return learnt
@@ -167,7 +167,7 @@ class _Keeper:
                 learnt.divided = keep_training(divided)
             disk_cache.put(LEARNT, self._key, marshal.dumps([[*map(_written, halves)], others, learnt.divided]))
             self.listen(graph)
-        except Exception as e:
+        except Exception as e:  # it serves here, whatever is wrong with keeping it
             emit("cache", what=LEARNT, hit=False, key=self._key, reason=f"not kept: {type(e).__name__}: {e}")
 
 
@@ -192,10 +192,15 @@ class _KeptBackwards(OtherBackwards):
     def find(self, segment: CompiledSegment, given: Given) -> Backward | None:
         """The backward for these; None for gradients that no process has met, from where on the function is captured
         in this one."""
+        if (segment.number, given) not in self._others:
+            self._give_up()
+            return None
+        key, trial = self._others[segment.number, given]
         try:
-            key, trial = self._others[segment.number, given]
             found = self._reader.backward(_got(key), segment.number, trial) if key else segment.usual_backward()
-        except Exception:  # in the midst of the program's backward
+        except Exception as e:  # in the midst of the program's backward: the graph is run again for it
+            reason = f"what was found can't be used: {type(e).__name__}: {e}"
+            emit("cache", what=KIND, hit=False, key=key, reason=reason)
             self._give_up()
             return None
         self.note(segment, given, found)

@@ -63,7 +63,7 @@ def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> lis
 def _compiled(source: TritonSource, capability: int) -> GpuBinary | Exception:
     try:
         return _passes(source, capability)
-    except Exception as error:
+    except Exception as error:  # whoever asked looks for it, and tries other tiles or raises it
         error.add_note(f"while compiling the GPU kernel {source.name}")
         return error
 

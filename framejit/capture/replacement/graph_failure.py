@@ -111,19 +111,21 @@ class Rehearsal:
         self._module, self._initial_state, self._owner = module, capture.initial_state, weakref.ref(compilation.owner)
         self.proper: native.Entry | None = None
         """The entry that serves from the second run on, without a rehearsal."""
-        self.keep: Callable[[], None] | None = None
-        """Keeps the entry for other processes, which try nothing."""
+        self.keep: Callable[[str], None] | None = None
+        """Keeps the entry for other processes, which try nothing; or, given a reason not to, tells it."""
 
     def __call__(self, *inputs: torch.Tensor) -> None:
+        why_not = ""
         try:
             with SignalsWait():
                 rehearse(self._module, self._module.forward, inputs, self._initial_state)
         except Exception as error:
             if not _is_out_of_memory(error):
                 raise
-        else:
-            if self.keep is not None:
-                self.keep()
+            # it may be the copies that there is no memory for: the graph runs untried, here only
+            why_not = "memory ran out while its graph was tried on copies"
+        if self.keep is not None:
+            self.keep(why_not)
         owner = self._owner()
         _exchange(owner, owned_entry(owner, self), self.proper)
 

@@ -76,7 +76,7 @@ def keep_entry(
         if graph is not None:
             graph.failure.forget = partial(drop, key, record)
         if rehearsal is None:
-            _keep(key, record, place)
+            _keep(key, record, place, "")
         else:
             rehearsal.keep = partial(_keep, key, record, place)
     except NotKept as e:
@@ -85,7 +85,10 @@ def keep_entry(
         tell_not_kept(place, f"{type(e).__name__}: {e}")
 
 
-def _keep(key: str, record: bytes, place: tuple[str, str, int]) -> None:
+def _keep(key: str, record: bytes, place: tuple[str, str, int], why_not: str) -> None:
+    if why_not:
+        tell_not_kept(place, why_not)
+        return
     keep(key, record)
     tell_kept(place)
 

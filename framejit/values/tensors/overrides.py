@@ -196,7 +196,7 @@ def handed_over(
     try:
         with light(), _C._EnableTorchFunction(), _Recorder(asked) if modes else contextlib.nullcontext():
             result = function(*given, **named)
-    except Exception:
+    except Exception:  # stand-ins answer for one operation, not for one that goes on with the answer
         if not asked.calls:
             raise Unsupported(
                 f"{getattr(function, '__name__', function)} of tensors with a __torch_function__, which raises", "FJ141"

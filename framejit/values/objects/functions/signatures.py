@@ -166,13 +166,13 @@ def _complaint(function: Callable[..., Any], n_args: int, names: tuple[str, ...]
     if owner is not None and args:
         try:
             args[0] = owner()
-        except Exception:
+        except Exception:  # then it can't be tried
             return None
     try:
         function(*args, **{name: _StandIn() for name in names})
     except TypeError as e:
         message = str(e)
         return None if _StandIn.__name__ in message else message
-    except Exception:
-        return None
+    except Exception:  # no complaint about how many there are, or of which names
+        pass
     return None
