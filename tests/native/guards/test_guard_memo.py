@@ -159,12 +159,18 @@ LENGTHS_CHANGE = {
 }
 
 
-@pytest.mark.parametrize("change", LENGTHS_CHANGE)
-@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.defaultdict, collections.Counter, OwnDict])
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (kind, change)
+        for kind in (dict, collections.OrderedDict, collections.defaultdict, collections.Counter, OwnDict)
+        for change in LENGTHS_CHANGE
+        # an ordered dict that is changed behind its back is broken
+        if kind is not collections.OrderedDict or not change.startswith("dict_")
+    ],
+)
 def test_each_way_to_change_a_length(kind, change):
     """Only the length is guarded: the version of the dictionary has to tell of each change."""
-    if kind is collections.OrderedDict and change.startswith("dict_"):
-        pytest.skip("an ordered dict that is changed behind its back is broken")
 
     def fresh():
         return kind(int, {"a": 1}) if kind is collections.defaultdict else kind({"a": 1})

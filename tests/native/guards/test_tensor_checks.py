@@ -149,13 +149,16 @@ def test_wrapped_tensors_of_functorch(way):
     assert seen == [(False, True)] * 3
 
 
-def test_fake_tensors_with_symbols_are_refused():
+def test_fake_tensors_with_symbols_are_refused(way):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-        fake = mode.from_tensor(torch.zeros(4, 6))
-        assert guard(fake) is not None or True
+    sizes = ShapeEnv()
+    with FakeTensorMode(shape_env=sizes):
+        known, fake = torch.empty(4, 6), torch.empty(sizes.create_unbacked_symint(), 6)
+    with pytest.raises(TypeError, match="a tensor with symbolic sizes cannot be guarded"):
+        guard(fake)
+    assert guard(known).check((known,), None) and not guard(known).check((fake,), None)
     with pytest.raises(TypeError):
         native.GuardTree([arg(0, (native.C_TENSOR, 3))])
 
