@@ -21,6 +21,7 @@ from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
+from framejit.fakes.recurrent_layers import STEPPED, below_autograd
 from framejit.fakes.stride_rules import Rule, full_name, rule_of
 from framejit.fakes.view_strides import view_strides, whole_sizes
 
@@ -101,6 +102,11 @@ class Fakes(FakeTensorMode):
         if func is FROM_THE_FRONT and len(args) > 2 and args[2]:
             rank = args[0].dim()
             args = (*args[:2], [dim + rank if -rank <= dim < 0 else dim for dim in args[2]], *args[3:])
+        if getattr(func, "_opname", "") in STEPPED:  # where composite operations arrive whole
+            with self:
+                few = below_autograd(func, args, kwargs)
+            if few is not None:
+                return few
         if _is_composed(func):
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)

@@ -22,6 +22,13 @@ BATCH_FIRST: Final = 8
 def with_few_steps(function: Any, args: Sequence[Any], kwargs: Any) -> Any:
     """The results of a recurrent layer on fakes, found with few steps; None where it has few, or they may depend on how
     many there are in another way."""
+    made = below_autograd(function, args, kwargs)
+    given = [tensor for tensor in tensors_in(args) if tensor.requires_grad]
+    return _Made.apply(made, *given) if made is not None and given and torch.is_grad_enabled() else made
+
+
+def below_autograd(function: Any, args: Sequence[Any], kwargs: Any) -> tuple[torch.Tensor, ...] | None:
+    """As `with_few_steps`, of which autograd sees nothing."""
     x = args[0] if args else None
     if kwargs or len(args) != BATCH_FIRST + 1 or not isinstance(x, torch.Tensor) or x.dim() != 3:
         return None
@@ -37,9 +44,7 @@ def with_few_steps(function: Any, args: Sequence[Any], kwargs: Any) -> Any:
         out = torch.empty_strided(shape, few[0].stride(), dtype=few[0].dtype, device=few[0].device)
         for _ in range(few[0]._version):
             increment_version(out)
-    made = out, *few[1:]
-    given = [tensor for tensor in tensors_in(args) if tensor.requires_grad]
-    return _Made.apply(made, *given) if given and torch.is_grad_enabled() else made
+    return out, *few[1:]
 
 
 class _Made(torch.autograd.Function):
