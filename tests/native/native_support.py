@@ -79,6 +79,10 @@ def replaced(fn: FunctionType, replacement: FunctionType | CodeType, **kwargs: A
     return dispatcher
 
 
+class Value:
+    """An object whose references are counted."""
+
+
 class Hooked:
     """Context in which every frame goes through the frame hook, to hand-made replacements."""
 
