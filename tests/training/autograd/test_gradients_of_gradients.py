@@ -1,0 +1,159 @@
+"""Gradients of gradients, and batches of gradients, of graphs that are fused: eager's."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import framejit
+from tests.training.autograd.functions import gradients
+
+from twins import Twins, leaf
+
+
+def test_gradients_of_gradients():
+    def use(fn, x):
+        (first,) = torch.autograd.grad(fn(x).sum(), x, create_graph=True)
+        return first, torch.autograd.grad(first.square().sum(), x)
+
+    twins = Twins(lambda x: x.exp() * x.sin(), leaf(4))
+    twins.both(gradients)
+    twins.both(use)
+    twins.both(gradients)
+
+
+def test_gradients_of_gradients_by_way_of_several_graphs():
+    """What led to a graph's inputs, and the hooks on these, are none of its own."""
+
+    def use(fn, x, w):
+        seen = []
+        y = fn(x, w)
+        y.register_hook(lambda gradient: seen.append(gradient.detach().clone()) or gradient * 2)
+        w.register_hook(lambda gradient: seen.append(gradient.detach().clone()))
+        z = fn(fn(y, w) + y, y)
+        first = torch.autograd.grad(z.sum(), [x, y], create_graph=True)
+        return z, first, torch.autograd.grad(sum(f.square().sum() for f in first), [x, w]), seen
+
+    twins = Twins(lambda x, w: x.exp() * w.sin() + x, leaf(4), leaf(4))
+    twins.both(use)
+    twins.both(use)
+    twins.both(gradients)
+
+
+def gradients_of_gradients(fn, x, *others):
+    (first,) = torch.autograd.grad(fn(x, *others).float().sum(), x, create_graph=True)
+    return first, torch.autograd.grad(first.square().sum(), x)
+
+
+def test_gradients_of_gradients_of_random_numbers():
+    """A gradient of gradients draws the forward's random numbers again, and generators go on as if it had not."""
+
+    def use(fn, x):
+        return gradients_of_gradients(fn, x), torch.rand(3)
+
+    twins = Twins(lambda x: F.dropout(x.exp() * torch.rand_like(x)), leaf(50))
+    twins.both(use)
+    twins.both(use)
+
+
+def test_gradients_of_gradients_of_statistics():
+    """What a graph writes and results are not made of may have changed since, and is not written twice."""
+    norm = nn.BatchNorm1d(4).double()
+
+    def use(fn, x):
+        norm.reset_running_stats()
+        first, second = fn(x), fn(x * 2)
+        (found,) = torch.autograd.grad((first.exp() + second).sum(), x, create_graph=True)
+        return found, torch.autograd.grad(found.square().sum(), x), [t.clone() for t in norm.buffers()]
+
+    twins = Twins(lambda x: norm(x) * x, leaf(6, 4))
+    twins.both(use)
+    twins.both(use)
+
+
+def test_gradients_of_gradients_of_what_is_written():
+    def fn(x, scale):
+        scale.mul_(2)
+        return x.exp() * scale
+
+    Twins(fn, leaf(4), torch.ones(4, dtype=torch.float64)).both(gradients_of_gradients)
+
+
+def test_gradients_of_gradients_where_the_program_switches_them_on():
+    def fn(x):
+        with torch.enable_grad():
+            return x.exp() * x.sin()
+
+    def use(fn, x):
+        y = x * 2
+        with torch.no_grad():
+            out = fn(y)
+        (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return first, torch.autograd.grad(first.square().sum(), x)
+
+    twins = Twins(fn, leaf(4))
+    twins.both(use)
+    twins.both(gradients)
+
+
+def test_gradients_of_gradients_outside_of_autocast():
+    def use(fn, x):
+        def within(x):
+            with torch.autocast("cpu"):
+                return fn(x)
+
+        return gradients_of_gradients(within, x)
+
+    def fn(x):
+        return x @ x @ x
+
+    # autocast rounds them to whole numbers, and products of these are exact
+    x = (torch.randint(0, 3, (3, 3)) + 2**-12).requires_grad_()
+    expected, got = (use(each, x) for each in (fn, framejit.optimize(fn)))
+    assert all(number == round(number) for number in expected[0].flatten().tolist())
+    torch.testing.assert_close(got[0], expected[0], rtol=0, atol=0)
+    torch.testing.assert_close(got[1], expected[1], rtol=2**-7, atol=0)
+
+
+def a_batch_by_autograd(results, w, gradients):
+    return torch.autograd.grad(results, w, grad_outputs=[gradients, gradients], is_grads_batched=True)
+
+
+def a_batch_by_vmap(results, w, gradients):
+    return [torch.func.vmap(partial(asked_for, result, w))(gradients) for result in results]
+
+
+def batches_of_batches(results, w, gradients):
+    return torch.func.vmap(torch.func.vmap(partial(asked_for, results[0], w)))(torch.stack([gradients, gradients * 2]))
+
+
+def asked_for(result, w, gradient):
+    return torch.autograd.grad(result, w, gradient)[0]
+
+
+@pytest.mark.parametrize("asked", [a_batch_by_autograd, a_batch_by_vmap, batches_of_batches])
+@pytest.mark.parametrize("write", [False, True])
+def test_batches_of_gradients(asked, write):
+    """They have no memory that a kernel could read. What the graph draws and writes is drawn and written no more."""
+
+    def fn(x, w):
+        x = x.exp()
+        if write:
+            w = w.mul(1)
+            w.add_(1)
+        return F.dropout(w * x * w, 0.5), (w * x).tanh()
+
+    def use(fn, x, w):
+        return [asked(fn(x, w), w, torch.eye(3, dtype=torch.float64)), *gradients(fn, x, w), torch.rand(2)]
+
+    Twins(fn, leaf(3), leaf(3)).both(use)
+
+
+def test_jacobians_in_one_go():
+    def use(fn, x):
+        jacobian = torch.autograd.functional.jacobian(fn, x, vectorize=True)
+        return jacobian, torch.autograd.functional.hessian(lambda x: fn(x).sum(), x, vectorize=True)
+
+    Twins(lambda x: x.exp() * x.sum(), leaf(3)).both(use)
