@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from framejit._native import Value
+from framejit._native import Plan, Value
 
 CPU = torch.device("cpu")
 SIGNATURE = ctypes.CFUNCTYPE(
@@ -44,3 +44,23 @@ def call(callable: Any, *args: Any, to: Any, **kwargs: Any) -> tuple[Any, ...]:
 
 def value(slot: int) -> Value:
     return Value(slot)
+
+
+def _add_relu_double(pointers, ints, begin, end):
+    x, y, out = (floats(pointers[i]) for i in range(3))
+    for i in range(begin, end):
+        out[i] = max(x[i] + y[i], 0.0) * 2
+
+
+def _count_up(pointers, ints, begin, end):
+    out = floats(pointers[0])
+    for i in range(begin, end):
+        out[i] = ints[0] + ints[1] * i
+
+
+ADD_RELU_DOUBLE = Kernel(_add_relu_double)
+COUNT_UP = Kernel(_count_up)
+
+
+def plan(n_inputs: int, n_values: int, steps: list[Any], outputs: list[Any], **options: Any) -> Plan:
+    return Plan(n_inputs, n_values, steps, outputs, **{"fallback": no_fallback, **options})
