@@ -14,16 +14,6 @@ from framejit.guards import tensor_layout
 
 from native_support import arg, tree
 
-WAYS = ["direct", "shim", "attributes"]
-
-
-@pytest.fixture(params=WAYS)
-def way(request):
-    usual = native.tensor_access()
-    native.force_tensor_access(request.param)
-    yield request.param
-    native.force_tensor_access(usual)
-
 
 def guard(example):
     return tree(arg(0, (native.C_TENSOR, example)))
