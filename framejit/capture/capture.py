@@ -527,6 +527,25 @@ class Capture:
         """Whether the captured code changed the thread's torch state."""
         return bool(self._undo)
 
+    @contextlib.contextmanager
+    def state_apart(self) -> Iterator[None]:
+        """The block captures a function that torch calls under modes of its own, which have ended by the time that the
+        captured code goes on: what the function changes of torch's state is put back while they last. Raises
+        Unsupported where it leaves anything changed."""
+        before = len(self._undo), self._state_getters, self._initial_state, self.set_here
+        self._state_getters, self._initial_state, self.set_here = {}, {}, {*self.set_here}
+        try:
+            yield
+            leaves_changed = any(
+                (*keys, self._state_getters[setter, keys](*keys)) != state
+                for (setter, keys), state in self._initial_state.items()
+            )
+        finally:
+            n_undo, self._state_getters, self._initial_state, self.set_here = before
+            self.restore_state(n_undo)
+        if leaves_changed:
+            raise Unsupported("a function that torch calls, and that leaves torch's state changed", "FJ119")
+
     def nest_autocast(self, by: int) -> int:
         change, back = (
             (torch.autocast_increment_nesting, torch.autocast_decrement_nesting)
@@ -559,8 +578,9 @@ class Capture:
         self.root.close()
         self.__dict__.clear()
 
-    def restore_state(self) -> None:
-        while self._undo:
+    def restore_state(self, until: int = 0) -> None:
+        """Undo what was changed of torch's state behind the first `until` changes."""
+        while len(self._undo) > until:
             self._undo.pop()()
 
     def graph_effects(self) -> GraphEffects:

@@ -230,6 +230,46 @@ class NoZeros(Function):
         return (0 if a is None else a * 2) + (0 if b is None else b * 7)
 
 
+class Modes(Function):
+    """As solvers do that run without gradients, and backwards that ask for gradients of what they compute anew."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            result = x * w
+        ctx.save_for_backward(x, w)
+        return result if torch.is_grad_enabled() else result.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+        with torch.enable_grad():
+            result = x * w * 3
+        return torch.autograd.grad(result, (x, w), gradient)
+
+
+class OnlyForward(Modes):
+    @staticmethod
+    def backward(ctx, gradient):
+        x, w = ctx.saved_tensors
+        return gradient * w, (gradient * x).sum(0)
+
+
+class OnlyBackward(Linear):
+    @staticmethod
+    def backward(ctx, gradient):
+        with torch.no_grad():
+            return Linear.backward(ctx, gradient)
+
+
+class LeavesAMode(OnlyForward):
+    @staticmethod
+    def forward(ctx, x, w):
+        torch.set_grad_enabled(True)
+        ctx.save_for_backward(x, w)
+        return (x * w).detach()
+
+
 def chain(x, w):
     h = x @ w
     for _ in range(3):
@@ -256,6 +296,7 @@ TRACED = {
     "autocast that is off": lambda x, w: Mixed.apply(x, w).sin(),
     "a part": lambda x, w: Part.apply(x @ w).exp(),
     "nothing for a result without gradients": lambda x, w: NoZerosForNumbers.apply(x @ w)[0].cos(),
+    "modes in the forward": lambda x, w: OnlyForward.apply(x @ w, w[0]).sin(),
     "no gradient for one argument": lambda x, w: NoneAtAll.apply(x @ w, w[0]) + x,
 }
 TRACED |= {
@@ -267,6 +308,9 @@ TRACED |= {
     "one behind the other": lambda x, w: ((a := Swish.apply(x @ w, 1.5)), Linear.apply(a, w, None), a.sin()),
 }
 WHOLE = {
+    "modes": lambda x, w: Modes.apply(x @ w, w[0].expand(4, 3)) * w[0],
+    "modes in the backward": lambda x, w: OnlyBackward.apply(x @ w, w, None).sin(),
+    "a mode that is left": lambda x, w: LeavesAMode.apply(x @ w, w[0]).sin(),
     "a view as a result": lambda x, w: Reversed.apply(x @ w, 0.5),
     "listening": lambda x, w: Listening.apply(x @ w).cos(),
     "a global": lambda x, w: OfGlobals.apply(x @ w).cos(),
@@ -286,8 +330,9 @@ def use(fn, x, w):
     results = fn(x, w)
     results = results if isinstance(results, tuple) else (results,)
     facts = [(r.stride(), r._is_view(), r._version) for r in results]
+    enabled = torch.is_grad_enabled()
     results[0].sum().backward()
-    return results, facts, [*seen], x.grad, w.grad
+    return results, facts, [*seen], x.grad, w.grad, enabled, torch.is_grad_enabled()
 
 
 def all_results(fn, x, w):

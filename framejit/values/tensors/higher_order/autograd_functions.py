@@ -175,7 +175,7 @@ class _Call:
             )
         before, outside = set(graph.graph.nodes), effects.outside
         try:
-            with torch.no_grad(), graph.taken_out():
+            with torch.no_grad(), frame.capture.state_apart(), graph.taken_out():
                 result, parts = self._forward()
         except Raised as e:
             raise Unsupported(f"the forward of an autograd.Function raises {e.value.cls.__name__}", CODE) from None

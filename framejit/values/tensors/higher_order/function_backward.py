@@ -131,7 +131,10 @@ def captured_backward(
     )
     given = [NONE if is_constant and not makes_zeros else g for g, is_constant in zip(gradients, constant)]
     try:
-        with capture.guards_apart() as guards, torch.no_grad(), torch._C._DisableAutocast(), graph.taken_out():
+        with (
+            capture.guards_apart() as guards, torch.no_grad(), torch._C._DisableAutocast(), capture.state_apart(),
+            graph.taken_out(),
+        ):
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
             answer = deep_realize(frame, [answer])[0]
         found = list(answer.items) if isinstance(answer, TupleValue) else [answer]

@@ -102,7 +102,7 @@ class NestedGraph:
         graph = frame.capture.graph
         before = set(graph.graph.nodes)
         try:
-            with graph.taken_out():
+            with frame.capture.state_apart(), graph.taken_out():
                 self._capture(frame, function, form, fakes, what, before)
         finally:
             inputs = {value.node for value in graph.inputs}
