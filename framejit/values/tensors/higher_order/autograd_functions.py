@@ -4,7 +4,9 @@ Where no gradient is wanted, only `forward` runs, without autograd: it is inline
 graph has a node that makes the call for real, so that autograd records what it would have and `backward` is the user's.
 `forward` is captured for its sake too, though no operation of it stays: what it looks at is guarded, what it would
 change besides is found, and the shapes of its results are known. The node has the graphs of `forward` and of `backward`
-(`function_backward.py`), where that can be captured, so that a backend may record operations in its place.
+(`function_backward.py`), where that can be captured, so that a backend may record operations in its place, and captured
+code may ask for gradients. Where changes are kept aside that the program's functions would have to see, those graphs
+run in their place.
 """
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from framejit.backends.function_of_graphs import of_graphs
 from framejit.backends.opaque_call import FunctionCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
 from framejit.guards.sources import static_lookup
@@ -24,7 +27,12 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
-from framejit.values.tensors.higher_order.function_backward import can_be_traced, captured_backward, kept_of
+from framejit.values.tensors.higher_order.function_backward import (
+    can_be_traced,
+    captured_backward,
+    is_decorated,
+    kept_of,
+)
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -169,10 +177,6 @@ class _Call:
             raise Unsupported(
                 "an autograd.Function given a list, dict or object, which may be changed before its backward", CODE
             )
-        if effects.any():
-            raise Unsupported(
-                "an autograd.Function after changes that its forward might see too early or too late", CODE
-            )
         before, outside = set(graph.graph.nodes), effects.outside
         try:
             with torch.no_grad(), frame.capture.state_apart(), graph.taken_out():
@@ -193,9 +197,15 @@ class _Call:
         constant = [any(t is n for n in self.ctx.not_differentiable) for t in tensors]
         form = _form(result, parts)
         target, taken = self._node(made, tensors, constant, form)
+        if effects.any():
+            if not isinstance(target, FunctionCall) or is_decorated(self.cls.backward):
+                raise Unsupported(
+                    "an autograd.Function after changes that its forward might see too early or too late", CODE
+                )
+            target.function = of_graphs(self.cls.__name__, target)
         for each in reversed(made):
             graph.graph.erase_node(each)
-        fakes = iter(self._recorded([t.fake for t in tensors], constant))
+        fakes = iter(self._recorded([t.fake for t in tensors], constant, target, taken))
         return graph.add(target, (*(a.proxy() for a in self.args), *taken), form(fakes))
 
     def _node(
@@ -226,12 +236,15 @@ class _Call:
         target = FunctionCall(
             (lambda *given: apply(*given[:n_args])) if outside else apply, name, why,
             [*places, *range(n_args, n_args + len(outside))], forward, found.module, len(kept.saved),
-            [found.gradients[place] for place in places], constant, form
+            [*(found.gradients[place] for place in places), *(None for _ in outside)], constant, form
         )
         return target, outside
 
-    def _recorded(self, fakes: list[torch.Tensor], constant: list[bool]) -> list[torch.Tensor]:
-        """The fakes of the results as autograd gives them out."""
+    def _recorded(
+        self, fakes: list[torch.Tensor], constant: list[bool], target: OpaqueCall, taken: list[fx.Node]
+    ) -> list[torch.Tensor]:
+        """The fakes of the results as autograd gives them out. `target`, `taken`: as `_node` gives them."""
+        given = [*(a.fake if isinstance(a, TensorValue) else None for a in self.args), *(n.meta["val"] for n in taken)]
 
         class Recorded(torch.autograd.Function):
             @staticmethod
@@ -242,11 +255,19 @@ class _Call:
 
             @staticmethod
             def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-                raise Unsupported("gradients through an autograd.Function, in captured code", CODE)
+                if not isinstance(target, FunctionCall) or torch.is_grad_enabled():
+                    raise Unsupported("gradients through an autograd.Function, in captured code", CODE)
+                kept = target.forward.forward(*(given[place] for place in target.tensors))[len(constant) :]
+                found = target.backward.forward(*kept, *gradients)
+                return tuple(None if place is None else found[place] for place in target.gradients)
 
         if not fakes:
             return []
-        inputs = [a.fake for a in self.args if isinstance(a, TensorValue)]
+        inputs = (
+            [given[place] for place in target.tensors]
+            if isinstance(target, FunctionCall)
+            else [fake for fake in given if fake is not None]
+        )
         with self.frame.capture.graph.metadata.faking():
             return list(Recorded.apply(*inputs))
 

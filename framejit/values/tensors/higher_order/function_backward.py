@@ -177,6 +177,11 @@ def _undecorated(frame: Frame, cls: Any, cls_value: Value, ctx: Any) -> Value:
     return value
 
 
+def is_decorated(function: Any) -> bool:
+    """Whether a `backward` is in a decorator of torch's that does more than its graph says."""
+    return getattr(function, "__code__", None) in _DECORATORS
+
+
 _DECORATORS: dict[Any, Any] = {
     torch.autograd.function.once_differentiable(len).__code__: torch.autograd.function.once_differentiable,
     torch.amp.custom_bwd(len, device_type="cpu").__code__: torch.amp.custom_bwd,
