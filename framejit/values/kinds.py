@@ -26,6 +26,7 @@ from framejit.values.objects import (
     enum_members,
     exception_values,
     existing_objects,
+    lazy_properties,
     module,
     named_tuples,
     python_module,
