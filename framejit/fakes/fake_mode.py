@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import DataSizes
+from framejit.fakes.missing_rules import missing_rule
 from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.recurrent_layers import STEPPED, below_autograd
@@ -110,6 +111,10 @@ class Fakes(FakeTensorMode):
         if _is_composed(func):
             with self:
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        rule_in_place = missing_rule(func, args, kwargs)
+        if rule_in_place is not None:
+            with self:
+                return rule_in_place()
         if self.data_sizes is not None:
             with self:
                 made = self.data_sizes.result(func, args, kwargs)
