@@ -1,6 +1,7 @@
 """copy.copy and copy.deepcopy."""
 from __future__ import annotations
 
+import collections
 import copy
 import copyreg
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 def _copy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0]
     if isinstance(value, (ListValue, DictValue, SetValue, InstanceDictValue)):
-        return value.call_method(frame, "copy", [], {})
+        made = value.call_method(frame, "copy", [], {})
+        if isinstance(value, DictValue) and value.cls is collections.OrderedDict:  # copied as it is reduced
+            for name, held in value.attributes(frame).items.items():
+                made.setattr(frame, name, held)
+        return made
     if isinstance(value, TupleValue):
         # other classes go through __reduce_ex__
         return value if value.cls is tuple else TupleValue(value.items, value.cls)
@@ -76,6 +81,9 @@ def _deep_copy(frame: Frame, value: Value, memo: dict[int, Value]) -> Value:
         memo[id(value)] = made = DictValue({}, None, value.cls, value.default_factory)
         if any(isinstance(k, Value) for k in value.items):
             raise Unsupported("copy.deepcopy() of a dictionary with objects as keys")
+        if value.cls is collections.OrderedDict:
+            for name, held in value.attributes(frame).items.items():
+                made.setattr(frame, name, _deep_copy(frame, held, memo))
         made.change(frame, {k: _deep_copy(frame, v, memo) for k, v in value.items.items()})
         return made
     if isinstance(value, SetValue):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import static_lookup
+from framejit.guards.sources import DictSource, static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
@@ -65,6 +65,7 @@ class DictValue(HashTable, BuiltinMethods):
         self._found = list(self.items.items()) if source is not None else []  # what an existing dict holds
         self._gone: set[int] = set()  # ids of its keys that went, if only for a while
         self._cleared = False
+        self._attributes: DictValue | None = None
 
     @staticmethod
     def _table(items: dict[Any, Value], cls: type) -> dict[Any, Value]:
@@ -79,6 +80,8 @@ class DictValue(HashTable, BuiltinMethods):
         self.replace_values(deep_realize(frame, list(self.items.values())))
 
     def plain_copy(self, frame: Frame) -> Any:
+        if self._attributes is not None and self._attributes.items:
+            raise Unsupported(f"{self.describe()}, which has attributes, as a constant")
         items = {k.constant() if isinstance(k, Value) else k: plain(frame, v) for k, v in self.items.items()}
         return defaultdict(plain(frame, self.default_factory), items) if self.cls is defaultdict else self.cls(items)
 
@@ -92,6 +95,8 @@ class DictValue(HashTable, BuiltinMethods):
         yield from self.items.values()
         if self.cls is defaultdict:
             yield self.default_factory
+        if self._attributes is not None:
+            yield self._attributes
 
     def taken_out(self) -> Iterator[Value]:
         return (k.value for k, _ in self._found if isinstance(k, ObjectKey) and id(k) in self._gone)
@@ -367,7 +372,31 @@ class DictValue(HashTable, BuiltinMethods):
     def getattr(self, frame: Frame, name: str) -> Value:
         if name == "default_factory" and self.cls is defaultdict:
             return self.default_factory
+        if self.cls is OrderedDict and (name == "__dict__" or static_lookup(OrderedDict, name, None) is None):
+            attributes = self.attributes(frame)
+            if name == "__dict__" and self.source is not None:
+                return attributes
+            if name in attributes.items:
+                return attributes.items[name]
         return super().getattr(frame, name)
+
+    def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
+        if self.cls is not OrderedDict or value is None or static_lookup(OrderedDict, name, None) is not None:
+            raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
+        attributes = self.attributes(frame)
+        attributes.change(frame, {**attributes.items, name: value})
+
+    def attributes(self, frame: Frame) -> DictValue:
+        """What an OrderedDict has for its `__dict__`, as the one of a state_dict has `_metadata`."""
+        if self._attributes is None:
+            if self.source is None:
+                self._attributes = DictValue({})
+            else:
+                found = realize(frame, frame.wrap(frame.capture.real(self).__dict__, DictSource(self.source)))
+                if not isinstance(found, DictValue):
+                    raise Unsupported(f"the attributes of {self.describe()}")
+                self._attributes = found
+        return self._attributes
 
     # ---- output -------------------------------------------------------------------------------
 
@@ -406,8 +435,15 @@ class DictValue(HashTable, BuiltinMethods):
             cg.em.call_object(defaultdict, lambda: (cg.load(self.default_factory), content._load_dict(cg)), 2)
         else:
             cg.em.call_object(self.cls, lambda: content._load_dict(cg))
+        if self._attributes is not None and self._attributes.source is None and self._attributes.items:
+            cg.capture.effects.changed(self)  # replay fills them in, so that cycles are possible
 
     def replay(self, cg: Codegen) -> None:
+        if self.source is None and self._attributes is not None:
+            for name, value in self._attributes.items.items():
+                cg.load(value)
+                cg.load(self)
+                cg.em.store_attr(name)
         if self.source is None and not cg.holds_itself(self):
             return  # it was built as it is now
         em, now = cg.em, list(self.items.items())

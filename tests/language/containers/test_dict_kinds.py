@@ -1,5 +1,6 @@
 """OrderedDict, defaultdict, Counter, ChainMap, UserDict, mappingproxy, and classes derived from them."""
 import builtins
+import copy
 import functools
 import types
 from collections import ChainMap, Counter, OrderedDict, UserDict, defaultdict
@@ -399,3 +400,68 @@ def test_dicts_beside_frozen_ones(kind, name):
         return x + 1, getattr(table, name)(given), table | given, given | table, table == given, table
 
     check(fn, X, frozen, breaks=None, graphs=None)
+
+
+def _with_attributes(**attributes):
+    made = OrderedDict(a=1, b=2)
+    vars(made).update(attributes)
+    return made
+
+
+def test_attributes_of_an_existing_ordered_dict():
+    def fn(x, d):
+        copies = copy.copy(d), copy.deepcopy(d), d.copy(), d | {}
+        return (
+            x + 1, getattr(d, "tag", None), hasattr(d, "_metadata"), [*vars(d)], [hasattr(c, "tag") for c in copies],
+            [getattr(c, "tag", None) is getattr(d, "tag", None) for c in copies],
+        )
+
+    states = [(), ("tag",), ("_metadata",), ("_metadata", "tag"), ()]
+    check(fn, X, _with_attributes(), changed=[(X, _with_attributes(**{n: [n] for n in names})) for names in states])
+
+
+def test_attributes_that_are_written():
+    def fn(x, d):
+        made = OrderedDict(c=x * 2)
+        made.meta = OrderedDict()
+        made.meta["version"] = made.itself = made
+        d.meta, d["new"] = x + 1, made
+        d.seen = getattr(d, "seen", 0) + 1
+        try:
+            made.nothing
+        except AttributeError as e:
+            return x + 1, made, made.meta, copy.copy(made).meta is made.meta, str(e)
+
+    given = [_with_attributes(), _with_attributes()]
+    for _ in range(3):
+        results = []
+        for run, d in zip((fn, framejit.optimize(fn, backend="eager")), given):
+            made = run(X, d)[1]
+            assert made.itself is made.meta["version"] is made and d["new"] is made
+            results.append(([*vars(made)], [*made.meta], [*vars(d)], d.meta, d.seen, made["c"], run(X, d)[3:]))
+        torch.testing.assert_close(results[0][3], results[1][3])
+        torch.testing.assert_close(results[0][5], results[1][5])
+        assert [results[0][n] for n in (0, 1, 2, 4, 6)] == [results[1][n] for n in (0, 1, 2, 4, 6)]
+
+
+def test_state_dicts():
+    """Their attribute `_metadata` says which version each module's part is of."""
+
+    def make():
+        return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+
+    def fn(module, other, x):
+        other.load_state_dict(module.state_dict())
+        kept = module.state_dict(prefix="kept.")
+        return x + 1, other(torch.stack([x, x * 2])), kept, kept._metadata
+
+    check(fn, make(), make(), X)
+
+    def of_old_versions(module, states, x):
+        module.load_state_dict(states)
+        return x + 1, module[1].num_batches_tracked
+
+    states = make().state_dict()
+    del states["1.num_batches_tracked"]
+    states._metadata["1"]["version"] = 1
+    check(of_old_versions, make(), states, X)
