@@ -295,3 +295,20 @@ def test_under_fullgraph_once_it_is_warm():
     fn = framejit.optimize(lambda x: x + noted(3), backend="eager", fullgraph=True)
     assert fn(X).tolist() == fn(X).tolist() == [4.0, 5.0, 6.0]
     assert calls == [3] and noted.cache_info()[:2] == (2, 1)
+
+
+def test_an_attribute_that_comes_and_goes():
+    @functools.cache
+    def double(n):
+        return n * 2
+
+    def fn(x):
+        return x * double(2) * getattr(double, "factor", 1), hasattr(double, "factor")
+
+    compiled = framejit.optimize(fn, backend="eager")
+    for factor in (None, 3, 3, None, 4):
+        vars(double).pop("factor", None)
+        if factor is not None:
+            double.factor = factor
+        expected, got = fn(torch.ones(2)), compiled(torch.ones(2))
+        assert torch.equal(expected[0], got[0]) and expected[1] == got[1]

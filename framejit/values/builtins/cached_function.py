@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, CallSource, Source, static_lookup
+from framejit.guards.sources import AttrSource, CallSource, DictSource, Source, static_lookup
 from framejit.signals import Raised, Restart, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import is_constant_object
@@ -71,7 +71,11 @@ class CachedFunctionValue(Value):
         if name == "__wrapped__":
             return self.function
         own = vars(self.real)
-        return wrap_attribute(own[name], self.source, name) if name in own else super().getattr(frame, name)
+        if name in own:
+            return wrap_attribute(own[name], self.source, name)
+        if static_lookup(type(self.real), name, None) is None:
+            frame.capture.add_guard(DictSource(self.source), native.C_NO_KEY, name)
+        return super().getattr(frame, name)
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         effects = frame.capture.effects

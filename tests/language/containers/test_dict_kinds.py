@@ -428,7 +428,7 @@ def test_attributes_that_are_written():
         d.meta, d["new"] = x + 1, made
         d.seen = getattr(d, "seen", 0) + 1
         try:
-            made.nothing
+            return made.nothing
         except AttributeError as e:
             return x + 1, made, made.meta, copy.copy(made).meta is made.meta, str(e)
 
