@@ -68,7 +68,7 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
     function, in_place_function, name = BINARY[symbol]
     a, b = _numbers_of_numpy(frame, a, b)
     expression = (
-        on_sizes(function, a, b)
+        (None if _is_open_float(a) or _is_open_float(b) else on_sizes(function, a, b))
         or computed_from_sizes(frame.capture, function, a, b)
         or (_joined_sizes(a, b) if symbol == "+" else None)
     )
@@ -90,6 +90,11 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
         f"unsupported operand type(s) for {symbol}{'=' if in_place else ''}: {_name(a)} and {_name(b)}"
     )
     return by_special_methods(frame, in_place_function if in_place else function, name, a, b, says, in_place)
+
+
+def _is_open_float(value: Value) -> bool:
+    """Whether it is a float that is not assumed, of which no expression over sizes is made."""
+    return isinstance(value, SymNumberValue) and value.python_type() is float
 
 
 def _of_scalar(symbol: str, a: Value, b: Value) -> Value | None:

@@ -37,6 +37,14 @@ OF_STEPS = {
     "growth": lambda x, n: x * math.exp(n),
     "bounded": lambda x, n: x * math.tanh(n / 10) + math.atan(n) - math.erf(n * 0.1),
     "angles": lambda x, n: x * math.radians(n) + math.degrees(n / 7) * math.sin(n),
+    "averages that warm up": lambda x, n: x * min(0.999, (1 + n) / (10 + n)),
+    "averages in place": lambda x, n: x.clone().mul_(d := min(0.99, (1 + n) / (10 + n))).add_(x.sin(), alpha=1 - d),
+    "from one step to the next": lambda x, n: (
+        x * ((1 + math.cos(math.pi * n / 30)) / (1 + math.cos(math.pi * (n - 1) / 30)) * 0.5 + 0.1)
+    ),
+    "polynomial": lambda x, n: x * ((1 - n / 40) / (1 - (n - 1) / 40)) ** 1.5,
+    "part of a cycle": lambda x, n: x * (1 + n / 8 - math.floor(1 + n / 8)),
+    "either side": lambda x, n: x * (2.0 if (3 + n) / (20 - n / 2) >= 0.3 else 0.5) * ((n + 1) / (n * 2 + 1)),
     "size": lambda x, n: x * math.exp(-len(x) / 100) + math.cos(len(x)),
 }
 
@@ -180,3 +188,19 @@ def test_versions_of_what_is_clamped_in_place():
     for t in FLOATS:
         a, b = torch.randn(5), torch.randn(5)
         assert (f(a, t), a._version) == (fast(b, t), b._version) == (2, 2)
+
+
+def test_rates_that_go_on_from_what_they_were():
+    """As CosineAnnealingLR has it: a number that changes, times one that is computed from a count."""
+
+    def f(x, rate, n):
+        return x * ((1 + math.cos(math.pi * n / 30)) / (1 + math.cos(math.pi * (n - 1) / 30)) * (rate - 0.01) + 0.01)
+
+    fast = framejit.optimize(f)
+    x = torch.randn(5)
+    for n in (1, 2, 3, 7, 15, 29):
+        assert_same(f(x, 0.5 / n, n), fast(x, 0.5 / n, n))
+    assert len(fast.entries) <= 3
+    assert_same(f(x, 0.5, 30), fast(x, 0.5, 30))
+    with pytest.raises(ZeroDivisionError):
+        fast(x, 0.5, 31)

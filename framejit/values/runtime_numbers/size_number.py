@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from framejit.guards.computed_pair import pair_of_one
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, Step, TypedKey, source
@@ -38,6 +39,8 @@ _SYMBOLS: Final = {
 }
 GREATEST: Final = 1e200
 """Beyond, or between its inverse and 0, a further step might overflow or round to 0."""
+_LEAST_DIVISOR: Final = 1e-12
+"""What may come to be 0 is divided by while it is as large as this."""
 _MOST_DIVIDED: Final = 1 << 52
 """Up to here the quotient of two ints, as a float, lies between the same whole numbers as the exact one."""
 _WHOLE: Final[dict[str, Callable[[float], int]]] = {
@@ -109,12 +112,16 @@ class SizeNumberValue(SymNumberValue):
         return super().call_method(frame, name, args, kwargs) if found is None else found
 
     def binary(self, symbol: str, other: Value, reflected: bool) -> Value | None:
+        if isinstance(other, SymNumberValue) and not isinstance(other, SizeNumberValue):
+            return super().binary(symbol, other, reflected)
         function = next((function for function, written in _SYMBOLS.items() if written == symbol), None)
         operands = (other, self) if reflected else (self, other)
         return None if function is None else computed_from_sizes(self.capture, function, *operands)
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
-        if self.of is None or not isinstance(other, ConstantValue) or type(other.value) not in (int, float):
+        if self.of is None:  # the guard computes it
+            return super().compare(name, other, reflected) if _is_reached(self.source) else None
+        if not isinstance(other, ConstantValue) or type(other.value) not in (int, float):
             return None
         number: float = other.value
         function = getattr(operator, name)
@@ -231,10 +238,14 @@ def operand(value: Value) -> tuple[int | float, Bounds] | None:
 
 
 def positive(value: Value, bounds: Bounds) -> Bounds | None:
-    """The bounds of a number that is positive; of a size, that it is becomes a condition."""
+    """The bounds of a number that is positive; that it is becomes a condition."""
     if isinstance(value, SymIntValue):
         return (max(1.0, bounds[0]), bounds[1]) if value.size > 0 else None
-    return bounds if bounds[0] > 0 else None
+    if bounds[0] > 0:
+        return bounds
+    if not isinstance(value, SizeNumberValue) or not value.surely("ge", _LEAST_DIVISOR):
+        return None
+    return _LEAST_DIVISOR, bounds[1]
 
 
 def is_moderate(number: float) -> bool:
@@ -247,7 +258,8 @@ def _source_of(a: Value, b: Value, symbol: str, name: str) -> Source:
         return BinarySource(place_of(a), symbol, name, TypedKey(b.value))
     if isinstance(a, ConstantValue):
         return BinarySource(place_of(b), symbol, name, TypedKey(a.value), True)
-    return PairSource(place_of(a), place_of(b), symbol, name)
+    left, right = place_of(a), place_of(b)
+    return pair_of_one(left, right, symbol, name) or PairSource(left, right, symbol, name)
 
 
 def place_of(value: Value) -> Source:
