@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from framejit.guards.sources import BinarySource, CallSource, Source, TypedKey, source
+from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey, source
 from framejit.late_dataclass import dataclass
 
 Step = Callable[[Any], Any]
@@ -38,18 +38,20 @@ class ComputedPair:
     operation: str
 
     def __call__(self, value: Any) -> Any:
-        numbers = []
-        for steps in (self.left, self.right):
-            number = value
-            for step in steps:
-                number = step(number)
-            numbers.append(number)
-        return getattr(operator, self.operation)(*numbers)
+        return getattr(operator, self.operation)(_after(self.left, value), _after(self.right, value))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    steps: tuple[Step, ...]
+
+    def __call__(self, value: Any) -> Any:
+        return _after(self.steps, value)
 
 
 @source
-class OnePairSource(CallSource):
-    """`left <symbol> right`, of the one number that both are made of."""
+class OfOneSource(CallSource):
+    """A number that is made of one."""
 
     text: str
 
@@ -57,24 +59,28 @@ class OnePairSource(CallSource):
         return self.text
 
 
-def pair_of_one(left: Source, right: Source, symbol: str, operation: str) -> Source | None:
-    """The place of `left <symbol> right`, if both are made of one number; else None."""
-    (root, to_left), (other, to_right) = _steps(left), _steps(right)
-    if root != other:
-        return None
-    return OnePairSource(
-        root, ComputedPair(to_left, to_right, operation), f"({left.name()} {symbol} {right.name()})"
-    )
+def of_one(place: Source) -> Source | None:
+    """The place of a number by which guards reach it; None if it is made of several."""
+    root, steps = _made_of(place)
+    return None if isinstance(root, PairSource) else OfOneSource(root, _Steps(steps), place.name())
 
 
-def _steps(place: Source) -> tuple[Source, tuple[Step, ...]]:
+def _after(steps: tuple[Step, ...], number: Any) -> Any:
+    for step in steps:
+        number = step(number)
+    return number
+
+
+def _made_of(place: Source) -> tuple[Source, tuple[Step, ...]]:
     """What a number is made of, and the steps from there."""
-    steps = list[Step]()
-    while isinstance(place, (BinarySource, CallSource)):
-        steps.append(
-            place.function
-            if isinstance(place, CallSource)
-            else WithNumber(place.operation, place.const, place.reflected)
-        )
-        place = place.origin
-    return place, tuple(reversed(steps))
+    if isinstance(place, CallSource):
+        root, steps = _made_of(place.origin)
+        return root, (*steps, place.function)
+    if isinstance(place, BinarySource):
+        root, steps = _made_of(place.origin)
+        return root, (*steps, WithNumber(place.operation, place.const, place.reflected))
+    if isinstance(place, PairSource):
+        (root, to_left), (other, to_right) = _made_of(place.left), _made_of(place.right)
+        if root == other:
+            return root, (ComputedPair(to_left, to_right, place.operation),)
+    return place, ()

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit.guards.computed_pair import pair_of_one
+from framejit.guards.computed_pair import of_one
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, Step, TypedKey, source
@@ -120,7 +120,10 @@ class SizeNumberValue(SymNumberValue):
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
         if self.of is None:  # the guard computes it
-            return super().compare(name, other, reflected) if _is_reached(self.source) else None
+            place = self.source if _is_reached(self.source) else of_one(self.source)
+            if place is None or not _is_reached(place):
+                return None
+            return SymNumberValue(self.capture, self.value, place).compare(name, other, reflected)
         if not isinstance(other, ConstantValue) or type(other.value) not in (int, float):
             return None
         number: float = other.value
@@ -258,8 +261,7 @@ def _source_of(a: Value, b: Value, symbol: str, name: str) -> Source:
         return BinarySource(place_of(a), symbol, name, TypedKey(b.value))
     if isinstance(a, ConstantValue):
         return BinarySource(place_of(b), symbol, name, TypedKey(a.value), True)
-    left, right = place_of(a), place_of(b)
-    return pair_of_one(left, right, symbol, name) or PairSource(left, right, symbol, name)
+    return PairSource(place_of(a), place_of(b), symbol, name)
 
 
 def place_of(value: Value) -> Source:
