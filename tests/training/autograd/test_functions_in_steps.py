@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import framejit
-from support import seed
 from tests.training.autograd.steps import batch, both, loss_of
+
+from support import seed
 from twins import leaf, same
 
 
