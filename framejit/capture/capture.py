@@ -132,6 +132,7 @@ class Capture:
         self.weak_references: dict[int, Value] = {}
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.reads_numbers = False  # whether a number was read from a tensor, and stays one in the graph
         self.selecting: Selecting | None = None
         self.selected: list[tuple[Place, int, str]] = []
         """The `if`s of which both branches are in the graph, and the loops: where, with how many operations, and which

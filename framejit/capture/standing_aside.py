@@ -94,16 +94,21 @@ def hooks_would_see_effects(capture: Capture) -> bool:
 
     Such changes are made after the graph. Hooks run inside it: they may look at the objects, and end the code in its
     middle by raising, as checkpointing does when it has recomputed what it wants.
+
+    A tensor in the place of a number, which is not assumed or was read, is saved and handed to hooks, where the number
+    is not. Under hooks there is none; what was captured without them is guarded to run without.
     """
-    if not capture.effects.any() or not any(
+    changes, has_numbers = capture.effects.any(), bool(capture.scalar_inputs) or capture.reads_numbers
+    if not (changes or has_numbers) or not any(
         getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes
     ):
         return False
     active = has_saved_tensor_hooks(torch)
-    capture.add_guard(
-        const_source(torch), native.C_PY, has_saved_tensor_hooks if active else has_no_saved_tensor_hooks
-    )
-    return active
+    if changes or not active:
+        capture.add_guard(
+            const_source(torch), native.C_PY, has_saved_tensor_hooks if active else has_no_saved_tensor_hooks
+        )
+    return changes and active
 
 
 HOOKS_SEE_EFFECTS: Final = "hooks on what autograd saves would run before side effects that come first"

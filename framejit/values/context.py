@@ -111,6 +111,7 @@ class Capture(Protocol):
 
     seq: int
     scalar_inputs: dict[Any, TensorValue]
+    reads_numbers: bool
     generators: list[Any]
     weak_references: dict[int, Value]
     called_back: list[Value]

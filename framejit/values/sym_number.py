@@ -13,6 +13,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
+from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.sym_int import LARGEST, SymIntValue
@@ -155,9 +156,11 @@ class SymNumberValue(Value):
 
     def in_dtype(self, dtype: torch.dtype) -> Value | None:
         """The number as a tensor without dimensions, an input of the graph; None for dtypes that are not meant for
-        it."""
+        it, and where hooks on what autograd saves would see it."""
         make = _TO_TENSOR.get(dtype)
-        if make is None or type(self.value) is int and not self._stays_small():
+        if make is None or torch.is_grad_enabled() and has_saved_tensor_hooks(torch):
+            return None
+        if type(self.value) is int and not self._stays_small():
             return None
         key = (self.source, make)
         found = self.capture.scalar_inputs.get(key)

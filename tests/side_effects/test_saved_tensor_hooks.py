@@ -122,3 +122,52 @@ def test_without_side_effects_the_function_stays_compiled():
     for _ in range(2):
         checkpoint(fast, torch.ones(2, 4, requires_grad=True), use_reentrant=False).sum().backward()
     assert [entry.tag.state for entry in fast.entries] == ["compiled"]
+
+
+def times_a_number(x, k):
+    return (x * k).clamp(max=k)
+
+
+def times_what_was_read(x, k):
+    with torch.no_grad():
+        k = x.sum().item() + k
+    return x.sin() * k
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("block", [times_a_number, times_what_was_read])
+@pytest.mark.parametrize("met_before", [False, True])
+def test_numbers_are_not_saved(block, backend, met_before):
+    """Not assumed, or read from a tensor: eager saves the number itself, of which hooks see nothing."""
+    optimized = framejit.optimize(block, backend=backend)
+    for number in (1.5, 2.5, 3.5, 4.5):
+        seen, x = [], torch.ones(3, requires_grad=True)
+        if met_before:
+            optimized(x, number)
+        for fn in (block, optimized):
+            shapes = []
+            with saved_tensors_hooks(lambda t: (shapes.append(t.shape), t)[1], lambda t: t):  # noqa: B023
+                fn(x, number)
+            seen.append(shapes)
+        assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_checkpoint_within_compiled_code_is_computed_again_outside(backend):
+    """The forward pass of a block that a graph can't hold is compiled; the backward pass calls it from plain Python."""
+    lengths = []
+
+    def block(x, k, *, shift):
+        lengths.append(len(x))
+        return (x * k).sin() + shift
+
+    @framejit.optimize(backend=backend)
+    def fn(x, k):
+        return checkpoint(block, x, k, use_reentrant=False, shift=1)
+
+    for number in (1.5, 2.5, 3.5):
+        for rows in (2, 3):
+            x = torch.ones(rows, requires_grad=True)
+            fn(x, number).sum().backward()
+            torch.testing.assert_close(x.grad, number * torch.cos(torch.full((rows,), number)))
+    assert lengths == [2, 2, 3, 3] * 3

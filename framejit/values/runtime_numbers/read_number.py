@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit.backends.may_raise import operation_name
+from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -236,8 +237,11 @@ def read_number(
     frame: Frame, tensor: TensorValue, cls: type, asked_by: str, bounds: tuple[float, float]
 ) -> Value | None:
     """The number in a tensor, as `cls`; None where a graph can't read it: of a program's class, of more than one
-    element (torch refuses), of a dtype whose numbers `cls` can't hold."""
+    element (torch refuses), of a dtype whose numbers `cls` can't hold; and under hooks on what autograd saves, which
+    would see the tensor that stands for the number."""
     fake = tensor.fake
+    if has_saved_tensor_hooks(torch):
+        return None
     if tensor.cls not in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter) or fake.is_complex():
         return None
     if fake.is_inference() or fake.device.type not in ("cpu", "cuda") or fake.layout != torch.strided:
@@ -257,6 +261,7 @@ def read_number(
         assert isinstance(detached, TensorValue)
         tensor = detached
     number = graph.call("reshape", [tensor, ConstantValue(())], is_method=True) if fake.dim() else tensor
+    frame.capture.reads_numbers = True
     copied = graph.call("to", [number, ConstantValue(_DTYPES[cls])], {"copy": ConstantValue(True)}, is_method=True)
     assert isinstance(copied, TensorValue)
     hint = "keep the number as a tensor, or compute it outside the compiled function"
