@@ -129,26 +129,32 @@ def tensors_given(args: Any, kwargs: Any) -> list[torch.Tensor]:
     return list(tensors_in((args, tuple(kwargs.values()))))
 
 
-@cache
 def _depends_on_arguments(target: Any, is_method: bool) -> bool:
     """Whether the call is one of torch's own functions, whose results have metadata that the arguments' metadata and
     the thread's state determine."""
+    if isinstance(target, types.FunctionType):  # what is kept of others would keep alive what they hold
+        home = target.__module__
+        return home in _FUNCTIONS and target.__globals__.get("__name__") == home and _is_kind_to_keep(target, is_method)
+    return isinstance(target, str | types.BuiltinFunctionType) and _is_kind_to_keep(target, is_method)
+
+
+@cache
+def _is_kind_to_keep(target: str | types.FunctionType | types.BuiltinFunctionType, is_method: bool) -> bool:
     name = name_of(target)
     # what ends so changes its argument
     if only_checks_data(target) or name in LOOKS_AT_PLACE or (name.endswith("_") and not name.endswith("__")):
         return False
     if is_method:
-        return isinstance(getattr(torch.Tensor, target, None), types.MethodDescriptorType | types.WrapperDescriptorType)
-    home = getattr(target, "__module__", None) or ""
+        return isinstance(getattr(torch.Tensor, name, None), types.MethodDescriptorType | types.WrapperDescriptorType)
     if isinstance(target, types.BuiltinFunctionType):
-        owner = getattr(target, "__self__", None)
+        home, owner = target.__module__ or "", target.__self__
         return (
             home == "_operator"
             or home.startswith("torch")
             or getattr(owner, "__name__", "").startswith("torch")
             or type(owner) is type
         )
-    return isinstance(target, types.FunctionType) and home in _FUNCTIONS and target.__globals__.get("__name__") == home
+    return isinstance(target, types.FunctionType)
 
 
 def _metadata(fake: Any) -> Any:

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import framejit
 
@@ -158,6 +159,45 @@ def test_arguments_die_with_the_call(f):
     finally:
         if with_collector:
             gc.enable()
+
+
+def of_gradient(w, x):
+    return torch.func.grad(lambda v: (x @ v).sum())(w)
+
+
+def of_rows(w, x):
+    return torch.vmap(lambda row: (row * w).sum())(x)
+
+
+def of_pulled_back(w, x):
+    result, pull = torch.func.vjp(lambda v: x @ v, w)
+    return pull(torch.ones_like(result))
+
+
+def of_pushed_forward(w, x):
+    return torch.func.jvp(lambda v: torch.sin(x @ v), (w,), (w,))
+
+
+def of_checkpoint(w, x):
+    return checkpoint(lambda v: (x @ v).sin(), w, use_reentrant=False)
+
+
+def of_branch(w, x):
+    return torch.cond(w.sum() > 0, lambda v: (x @ v).sin(), lambda v: (x @ v).cos(), (w,))
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize(
+    "f", [of_gradient, of_rows, of_pulled_back, of_pushed_forward, of_checkpoint, of_branch]
+)
+def test_what_functions_in_the_graph_close_over_dies(f, backend):
+    compiled = framejit.optimize(f, backend=backend)
+    w, x = torch.randn(3), torch.randn(4, 3)
+    dead = [weakref.ref(w), weakref.ref(x)]
+    compiled(w, x)
+    del w, x
+    gc.collect()
+    assert [r() for r in dead] == [None, None]
 
 
 @functools.partial(framejit.optimize, backend="eager")

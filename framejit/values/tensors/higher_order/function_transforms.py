@@ -83,13 +83,16 @@ class TransformedValue(_FunctionValue):
         ):
             nested = NestedGraph(frame, self.function, inner_form, fakes, f"torch.func.{name}")
 
+        # nothing of these values: the function that is transformed leads to objects of this call
+        transform, options, n = self.transform, self.options, len(tensors)
+
         def run(*flat: Any) -> Any:
-            outside = flat[len(tensors) :]
+            outside = flat[n:]
 
             def function(*arguments: Any) -> Any:
                 return nested.call(arguments, outside)
 
-            return self.transform(function, **self.options)(*filled(form, flat.__getitem__))
+            return transform(function, **options)(*filled(form, flat.__getitem__))
 
         nodes = (*(tensor.node for tensor in tensors), *nested.outside)
         result = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
