@@ -171,3 +171,28 @@ def test_each_autocast_block_casts_weights_anew():
     for _ in range(2):
         expected, result = program(Q[0, 0, :, :4]), compiled(Q[0, 0, :, :4])
         assert [str(item) for item in result] == [str(item) for item in expected]
+
+
+@pytest.mark.parametrize(
+    "setter, value",
+    [
+        (torch.set_default_dtype, torch.int32), (torch.set_default_dtype, "float"), (torch.set_grad_enabled, "yes"),
+        (torch.autocast, 3), (torch.inference_mode, "yes"), (torch.backends.cuda.enable_math_sdp, "yes"),
+    ],
+)
+def test_what_torch_refuses(setter, value):
+    def program(x, given):
+        y = x * 2
+        try:
+            setter(given)
+            return None
+        except (TypeError, ValueError, RuntimeError) as e:
+            return y + 1, type(e), str(e), torch.get_default_dtype(), torch.is_grad_enabled()
+
+    compiled = framejit.optimize(program, backend="eager")
+    for _ in range(2):
+        expected, got = program(X, value), compiled(X, value)
+        assert (expected is None) == (got is None)
+        if expected is not None:
+            assert torch.equal(expected[0], got[0]) and expected[1:] == got[1:]
+    assert "internal" not in str(framejit.status())

@@ -325,7 +325,10 @@ def _state_setter(setter: Any, getter: Callable[..., Any], n_keys: int = 0) -> H
         values = frame.constants([*args, *kwargs.values()])
         if kwargs:
             raise Unsupported(f"{setter.__name__}() with keyword arguments")
-        frame.capture.change_state(setter, getter, tuple(values), n_keys)
+        try:
+            frame.capture.change_state(setter, getter, tuple(values), n_keys)
+        except (TypeError, ValueError, RuntimeError) as e:  # of values that torch refuses
+            raise Unsupported(f"{setter.__name__}() raises {type(e).__name__}", "FJ161") from None
         return NONE
 
     return handler
