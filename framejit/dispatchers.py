@@ -17,6 +17,7 @@ from framejit.config import config
 from framejit.environment.collector import resting
 from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
+from framejit.environment.torch_compile import kept_from_dynamo, leave_frames_to_dynamo
 from framejit.events import emit
 from framejit.options import Options, make_options
 from framejit.originals import function_behind
@@ -114,6 +115,9 @@ def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
         return None  # of thousands of frames; nothing is imported, and nothing else is to be known of them
     with resting():  # once for all of it: each time it ends there is a collection, and after imports often a full one
         return _entry_for(owner, fn, flat_args)
+
+
+kept_from_dynamo(on_miss.__code__)
 
 
 def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
@@ -236,6 +240,8 @@ def watch_frames() -> None:
     """Have the hook look at frames, which needs no compiler: entries may be found for them."""
     from framejit.interpreter.frame_policy import may_capture
 
+    kept_from_dynamo(may_capture.__code__)
+    leave_frames_to_dynamo()
     _native.install_hook_policy(may_capture, on_miss)
 
 
@@ -245,6 +251,7 @@ def compiler() -> ModuleType:
     frames the hook sees."""
     from framejit.capture import miss
 
+    kept_from_dynamo(miss.on_miss.__code__)  # dispatchers of what follows a break call it at once
     watch_frames()
     return miss
 

@@ -23,6 +23,7 @@ from framejit.bytecode.opargs import (
 )
 from framejit.bytecode.spellings import expand
 from framejit.bytecode.tables import encode_exceptions, encode_locations
+from framejit.environment.torch_compile import kept_from_dynamo
 
 _EXTENDED_ARG = OPMAP["EXTENDED_ARG"]
 _HAS_DOCSTRING = 0x4000000 if VERSION >= (3, 13) else 0
@@ -150,7 +151,7 @@ def assemble(
         for region, first, past in sorted(regions, key=_start)
         if first < past
     ]
-    return like.replace(
+    made = like.replace(
         co_code=bytes(raw),
         co_consts=tuple(tables.consts),
         co_names=tuple(tables.names),
@@ -164,6 +165,7 @@ def assemble(
         co_exceptiontable=encode_exceptions(exceptions),
         **changes,
     )
+    return kept_from_dynamo(made)  # which does not know such constants
 
 
 def _start(region: tuple[TryBegin, int, int]) -> int:

@@ -8,6 +8,7 @@ from types import CodeType
 from typing import Any
 
 from framejit import _native as native
+from framejit.environment.torch_compile import kept_from_dynamo
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
 
@@ -50,7 +51,7 @@ def read_code(record: list[Any], slots: Sequence[native.Slot]) -> CodeType:
     constants = [*code.co_consts]
     for place, kind, which in record[1]:
         constants[place] = slots[which] if kind == "slot" else _native_function(which)
-    return code.replace(co_consts=tuple(constants))
+    return kept_from_dynamo(code.replace(co_consts=tuple(constants)))
 
 
 def _native_function(name: str) -> Callable[..., Any]:

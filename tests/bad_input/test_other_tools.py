@@ -91,6 +91,55 @@ assert torch.equal(theirs(x), g(x))
     run(PROGRAM + "agree()" + other + "agree()")
 
 
+MIXED = """
+import torch, framejit, warnings
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(2, 2)
+    def forward(self, x): return self.part(x).relu()
+
+def plain(x): return x.sin() + 1
+def breaking(x):
+    y = x * 2
+    print(end="")
+    return y + 1
+module, other = Module(), Module()
+other.compile(backend="eager")
+theirs, their_module = torch.compile(plain, backend="eager"), torch.compile(module, backend="eager")
+ours, ours_breaking = framejit.optimize(plain), framejit.optimize(breaking)
+both = lambda x: ours(x) * theirs(x) + ours_breaking(x)
+CASES = {
+    "theirs in ours": (framejit.optimize(lambda x: theirs(x) * 2), lambda x: plain(x) * 2),
+    "their modules in ours": (
+        framejit.optimize(lambda x: their_module(x) + other(x)), lambda x: module(x) + other.forward(x)
+    ),
+    "ours made theirs": (torch.compile(ours, backend="eager"), plain),
+    "both in theirs": (torch.compile(both, backend="eager"), lambda x: plain(x) ** 2 + breaking(x)),
+    "both in ours": (framejit.optimize(both), lambda x: plain(x) ** 2 + breaking(x)),
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["theirs in ours", "their modules in ours", "ours made theirs", "both in theirs", "both in ours"],
+)
+def test_functions_of_torch_compile_and_of_ours_call_each_other(case):
+    """Dynamo looks neither into our Python nor into our replacement code, and our hook leaves it its frames."""
+    calls = f"""
+fn, expected = CASES[{case!r}]
+for size in (1, 2, 3, 1, 2):
+    x = torch.randn(size, 2)
+    torch.testing.assert_close(fn(x), expected(x))
+assert "could not" not in str(framejit.status()) and "internal" not in str(framejit.status())
+"""
+    run(MIXED + calls)
+
+
 def test_a_tracer_and_a_profiler():
     for tool in ("settrace", "setprofile"):
         traced = f"""

@@ -17,6 +17,8 @@ static int apart;                               /* how many frames run that nobo
 static _PyFrameEvalFunction previous_hook;      /* who was there before us, NULL for nobody */
 static PyObject *hook_policy, *hook_on_miss;
 static PyObject *orphans;                       /* owner of the caches captured outside any dispatcher */
+static PyObject *ask_other;                     /* gives what another compiler has each frame of the thread looked at
+                                                   by, or None; NULL where nobody can tell */
 
 /* Room for the arguments of a frame, where they have to be copied. */
 #define ARGUMENTS_ROOM(n) (FRAME_ARGUMENTS_ARE_TAGGED ? (n) + 1 : 1)
@@ -202,8 +204,25 @@ static PyObject *run_apart(PyThreadState *ts, _PyInterpreterFrame *frame)
     return result;
 }
 
+/* Whether another compiler is looking at this thread's frames, by a hook that stands before ours or behind it. Those
+ * are its own, and so would be the frames of our Python. */
+static int other_is_at_work(PyThreadState *ts)
+{
+    int is_alone = _PyInterpreterState_GetEvalFrameFunc(PyThreadState_GetInterpreter(ts)) == hook
+        && previous_hook == NULL;
+    if (FJ_LIKELY(is_alone) || ask_other == NULL)
+        return 0;
+    PyObject *looks = PyObject_CallNoArgs(ask_other);
+    if (looks == NULL)
+        PyErr_Clear();
+    Py_XDECREF(looks);
+    return looks != NULL && looks != Py_None;
+}
+
 static PyObject *consider(PyThreadState *ts, _PyInterpreterFrame *frame)
 {
+    if (FJ_UNLIKELY(other_is_at_work(ts)))
+        return run_original(ts, frame, 0);
     PyCodeObject *code = FRAME_CODE(frame);
     if (fj_scope.passing == (PyObject *)code) {
         fj_scope.passing = NULL;
@@ -281,6 +300,13 @@ static PyObject *install_hook_policy(PyObject *module, PyObject *args)
     return before;
 }
 
+static PyObject *ask_other_compiler(PyObject *module, PyObject *ask)
+{
+    (void)module;
+    Py_XSETREF(ask_other, Py_NewRef(ask));
+    Py_RETURN_NONE;
+}
+
 static PyObject *intercept_all(PyObject *module, PyObject *flag)
 {
     (void)module;
@@ -311,6 +337,9 @@ static PyMethodDef methods[] = {
      "captured: None for those that run, with all that they call, as if there were no hook. Of code that is no function "
      "only a module's\n"
      "is asked about. on_miss(cache, fn, flat_args) gives the Entry for a frame, or None."},
+    {"ask_other_compiler", ask_other_compiler, METH_O,
+     "ask_other_compiler(ask): ask() gives None, unless another compiler looks at each frame of the thread now; the "
+     "hook then passes all."},
     {"intercept_all", intercept_all, METH_O,
      "intercept_all(flag): consider every frame of the process. Turning it off drops what was captured so."},
     {"hook_active", hook_active, METH_NOARGS, "hook_active() -> bool: whether the hook is installed now."},

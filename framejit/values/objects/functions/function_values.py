@@ -565,7 +565,7 @@ def _existing_function(capture: Capture, obj: FunctionType, source: Source) -> V
         inner is not None
         and obj.__code__.co_filename.startswith(_TORCH)
         and inner in obj.__dict__
-        and obj.__dict__[inner].__module__.startswith("torch.")
+        and (getattr(obj.__dict__[inner], "__module__", None) or "").startswith("torch.")
     ):
         capture.add_guard(source, native.C_ID, obj)
         return wrap(capture, obj.__dict__[inner], AttrSource(source, inner))
