@@ -66,6 +66,10 @@ CASES = {
     "cuts": (lambda: Function(lambda x, w: torch.cat([(x @ w)[1:], x * 2]).softmax(0)), ROWS[:4] + ROWS[5:7]),
     "written": (lambda: Function(lambda x, w: (x @ w).sin().mul_(x.shape[0]).add_(x)), ROWS),
     "repeated": (lambda: Function(lambda x, w: (x[:, None].expand(-1, x.shape[0], -1) * w[0]).amax(1)), ROWS[:7]),
+    "enlarged": (
+        lambda: Function(lambda x, w: F.interpolate(x * w[0, 0], scale_factor=2)),
+        ((2, 3, 4, 5), (1, 3, 5, 4), (2, 2, 6, 3), (2, 3, 4, 5)),
+    ),
     "attention": (Attention, THREE),
     "classifier": (Classifier, tuple((b, t, 6) for b, t, _ in THREE)),
     "images": (Normed, ((2, 2, 4, 4), (3, 2, 4, 4), (2, 2, 8, 6), (5, 2, 8, 6), (2, 2, 4, 4), (9, 2, 8, 8))),
@@ -129,6 +133,16 @@ def test_results_gradients_and_buffers_over_sizes(name):
 
 def is_compiled(tensor):
     return type(tensor.grad_fn).__name__ == "CompiledBackward"
+
+
+def test_numbers_that_torch_computes_from_sizes():
+    """They are assumed, not open: torch's operations take no symbolic ones."""
+    eager, ours, compiled = twins(
+        lambda: Function(lambda x, w: F.interpolate(x * w[0, 0], scale_factor=1.5, mode="bilinear"))
+    )
+    for number, shape in enumerate(((2, 3, 4, 6), (1, 3, 6, 4), (2, 2, 6, 3), (2, 3, 4, 6))):
+        compare(eager, ours, eager, compiled, *inputs(shape, number), weighted)
+    assert not any(report.reason for report in reports(compiled))
 
 
 def test_sizes_that_were_not_seen_before_run_what_was_compiled():

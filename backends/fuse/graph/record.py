@@ -572,13 +572,18 @@ class Recorder(TorchDispatchMode):
         if torch.get_default_dtype() is not self.default_dtype:
             kwargs = with_dtype(func, args, kwargs, result)
         args, kwargs = (
-            tuple([_mapped(arg, self.value) for arg in args]),
-            {key: _mapped(arg, self.value) for key, arg in kwargs.items()},
+            tuple([_mapped(arg, self._argument) for arg in args]),
+            {key: _mapped(arg, self._argument) for key, arg in kwargs.items()},
         )
         written = [*written_arguments(func, args, kwargs)]
         given = [*dict.fromkeys((*written, *values_in((*args, *kwargs.values()))))]
         result = _mapped(result, lambda fake: self.value(fake, given))
         self._nodes.append(Node(func, args, kwargs, result, self.origin, autocast=casts, parts=parts))
+
+    def _argument(self, value: torch.Tensor | torch.SymFloat) -> Value | float:
+        """What stands for a tensor, or for a number that was computed from sizes and is no size itself: that it is what
+        it is now is a condition on those. (Operations take a torch.SymFloat for nan.)"""
+        return self.value(value) if isinstance(value, torch.Tensor) else float(value)
 
     def _new(self, fake: torch.Tensor, given: Sequence[Value]) -> Value:
         storage = self._storages.get(storage_of(fake))
@@ -621,9 +626,9 @@ def check_inputs(graph: Graph, examples: Sequence[torch.Tensor]) -> None:
             raise NotFusable("inputs share memory and something is written in place")
 
 
-def _mapped(tree: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """The structure of tuples and lists with what a function gives for its tensors."""
-    if isinstance(tree, torch.Tensor):
+def _mapped(tree: Any, function: Callable[[Any], Any]) -> Any:
+    """The structure of tuples and lists with what a function gives for its tensors and symbolic floats."""
+    if isinstance(tree, (torch.Tensor, torch.SymFloat)):
         return function(tree)
     if isinstance(tree, (tuple, list)) and not isinstance(tree, torch.Size):
         return (list if isinstance(tree, list) else tuple)([_mapped(item, function) for item in tree])
