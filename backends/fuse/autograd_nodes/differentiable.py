@@ -19,6 +19,7 @@ from framejit.backends.fuse.autograd_nodes.results import Results
 from framejit.backends.fuse.autograd_nodes.second_run import Call, Contents, RandomState, SecondRun
 from framejit.backends.fuse.autograd_nodes.segment_nodes import CompiledSegment, SegmentNode, ViewSegment, tie
 from framejit.backends.fuse.autograd_nodes.small_graphs import CALLS, choose
+from framejit.backends.fuse.autograd_nodes.through_results import shown
 from framejit.backends.fuse.autograd_nodes.whole_backward import JoinedSegment, WholeBackward
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
@@ -216,6 +217,8 @@ class Differentiable:
                 for edge, position in zip(segment.outputs, segment.views):
                     crossing[edge] = results.view(position, inputs, made, views)
                     watched[1].append(crossing[edge])
+                    if not self.written:
+                        call.shown[edge] = shown(crossing[edge])
                 continue
             taken = [
                 *[(call.inputs if position in segment.before else inputs)[position] for position in segment.inputs],
@@ -228,6 +231,9 @@ class Differentiable:
             given = tie(segment, call, inputs, made, *taken)
             watched[0].append(given[0])
             crossing.update(zip(segment.outputs, given))
+            if not self.written:
+                for edge, tensor in zip(segment.outputs, given[: len(segment.results)]):
+                    call.shown[edge] = shown(tensor)
             for place, tensor in zip(segment.results, given):
                 made[place] = tensor
         return views

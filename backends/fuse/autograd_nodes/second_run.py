@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from framejit.backends.fuse.autograd_nodes.node_watch import Watch
     from framejit.backends.fuse.autograd_nodes.segments import Segment
+    from framejit.backends.fuse.autograd_nodes.through_results import Shown
     from framejit.backends.fuse.autograd_nodes.whole_backward import WholeRun
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
@@ -37,7 +38,7 @@ Contents = Mapping[int, torch.Tensor]
 class Call:
     """One run of a graph, as its nodes of autograd know it."""
 
-    __slots__ = ("inputs", "versions", "random", "watch", "whole", "again")
+    __slots__ = ("inputs", "versions", "random", "watch", "whole", "again", "shown")
 
     def __init__(
         self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None,
@@ -61,8 +62,12 @@ class Call:
         all."""
         self.whole: WholeRun | None = None
         """The last such backward."""
-        self.again: tuple[int, list[Segment], dict[int, GradientEdge]] | None = None
-        """Of the backward that goes on, by its number: what the graph gave that was run again for it."""
+        self.again: tuple[int, list[Segment], dict[int, GradientEdge], list[torch.Tensor]] | None = None
+        """Of the backward that goes on, by its number: what the graph gave that was run again for it, and what it was
+        run with."""
+        self.shown: dict[int, Shown] = {}
+        """The results, by their numbers among what crosses between segments; none of a graph that writes into inputs,
+        which are results then."""
 
     def forget_again(self) -> None:
         """Lets go of that."""

@@ -14,8 +14,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from framejit.backends.fuse.autograd_nodes.backward import Backward, Given, is_permuted
 from framejit.backends.fuse.autograd_nodes.half import Sizes
 from framejit.backends.fuse.autograd_nodes.second_run import Call, outside_of_transforms
-from framejit.backends.fuse.autograd_nodes.segments import Segment, by_node, gradients
+from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, gradients
 from framejit.backends.fuse.autograd_nodes.tangents import take, usual_references
+from framejit.backends.fuse.autograd_nodes.through_results import through_results
 from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import default_dtype
@@ -275,21 +276,45 @@ def by_running_again(
     Raises RuntimeError where inputs were written since the first run.
     """
     graph = segment.graph
-    segments, edges = _run_again(call, graph)
+    segments, edges, inputs = _run_again(call, graph)
     again, wanted = segments[segment.number], [edges[position] for position in segment.inputs]
-    by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
-    for place, tangent in zip(segment.places, tangents):
-        by_place[place] = tangent
-    found = gradients(again, by_place, wanted, differentiable)
-    return [
-        *found[: len(segment.inputs)],
-        *(found[len(segment.inputs) + place - graph.n_inputs] for place in segment.leaving[len(segment.inputs) :]),
-    ]
+
+    def compute(tangents: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        by_place: list[torch.Tensor | None] = [None] * len(again.outputs)
+        for place, tangent in zip(segment.places, tangents):
+            by_place[place] = tangent
+        found = gradients(again, by_place, wanted, differentiable)
+        return [
+            *found[: len(segment.inputs)],
+            *(found[len(segment.inputs) + place - graph.n_inputs] for place in segment.leaving[len(segment.inputs) :]),
+        ]
+
+    results = _shown_results(call, segment, segments) if differentiable else []
+    if not results:
+        return compute(tangents)
+    return through_results(compute, tangents, [inputs[position] for position in edges], results)
 
 
-def _run_again(call: Call, graph: Differentiable) -> tuple[list[Segment], dict[int, GradientEdge]]:
-    """The segments of the graph run again, and where gradients of inputs end, by the positions of these. Other nodes of
-    the same backward are given the same."""
+def _shown_results(
+    call: Call, segment: SegmentNode, segments: Sequence[Segment]
+) -> list[tuple[Edge, torch.Tensor]]:
+    """The results that a segment and those before it give, as autograd knows them in the graph that was run again; with
+    those of the first run, where the program still has them."""
+    found = []
+    for each, again in zip(segment.graph.segments[: segment.number + 1], segments):
+        places = each.places if isinstance(each, SegmentNode) else range(len(each.outputs))
+        for number, place in zip(each.outputs, places):
+            tensor = call.shown[number].now() if number in call.shown else None
+            if tensor is not None:
+                found.append((again.outputs[place], tensor))
+    return found
+
+
+def _run_again(
+    call: Call, graph: Differentiable
+) -> tuple[list[Segment], dict[int, GradientEdge], list[torch.Tensor]]:
+    """The segments of the graph run again, where gradients of inputs end, by the positions of these, and the inputs.
+    Other nodes of the same backward are given the same."""
     task = torch._C._current_graph_task_id()
     if call.again is not None and call.again[0] == task:
         return call.again[1:]
@@ -301,6 +326,6 @@ def _run_again(call: Call, graph: Differentiable) -> tuple[list[Segment], dict[i
         edges = {place: get_gradient_edge(tensor) for place, tensor in enumerate(inputs) if tensor.requires_grad}
         outputs = graph.second_run.outputs(call, inputs)
     segments = graph.results.segments(inputs, outputs, ends, stages)
-    call.again = task, segments, edges
+    call.again = task, segments, edges, inputs
     torch.autograd.Variable._execution_engine.queue_callback(call.forget_again)
-    return segments, edges
+    return segments, edges, inputs

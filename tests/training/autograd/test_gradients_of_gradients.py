@@ -10,7 +10,7 @@ from torch import nn
 import framejit
 from tests.training.autograd.functions import gradients
 
-from twins import Twins, leaf
+from twins import Twins, leaf, same
 
 
 def test_gradients_of_gradients():
@@ -157,3 +157,48 @@ def test_jacobians_in_one_go():
         return jacobian, torch.autograd.functional.hessian(lambda x: fn(x).sum(), x, vectorize=True)
 
     Twins(lambda x: x.exp() * x.sum(), leaf(3)).both(use)
+
+
+def by_hook(results, w):
+    seen = []
+    results[0].register_hook(lambda gradient: seen.append(gradient.detach().clone()))
+    (gradient,) = torch.autograd.grad(results[-1].sum(), w, create_graph=True)
+    gradient.square().sum().backward()
+    return seen, w.grad
+
+
+def by_keeping(results, w):
+    results[0].retain_grad()
+    (gradient,) = torch.autograd.grad(results[-1].sum(), w, create_graph=True)
+    (gradient.square().sum() + results[-1].sum()).backward()
+    kept = results[0].grad
+    return None if kept is None else kept.detach(), w.grad
+
+
+def by_asking(results, w):
+    (gradient,) = torch.autograd.grad(results[-1].sum(), w, create_graph=True)
+    return torch.autograd.grad(gradient.square().sum(), [results[0], w], allow_unused=True)
+
+
+@pytest.mark.parametrize("use", [by_hook, by_keeping, by_asking])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: ((h := (x * w).tanh()), h.square().sum()),
+        lambda x, w: ((h := (x * w).exp()), h * 2, (h * x).sum()),
+        lambda x, w: ((x * w).exp(),),
+        lambda x, w: ((h := (x * w).sigmoid()).t(), h.sin()),
+        lambda x, w: ((h := (x * w).sigmoid()), (k := h.sin() * w), (k * k).sum()),
+    ],
+)
+def test_gradients_of_gradients_at_results(fn, use):
+    """They come to the results, too, by whose values eager's backward computes; in the first call as later, when the
+    graph runs as ATen."""
+    compiled = framejit.optimize(fn, backend="fuse")
+    for number in range(3):
+        outcomes = []
+        for called in (fn, compiled):
+            torch.manual_seed(number)
+            x, w = torch.randn(3, 4, dtype=torch.float64), leaf(3, 4)
+            outcomes.append(use(called(x, w), w))
+        same(*outcomes)
