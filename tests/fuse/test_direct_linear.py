@@ -56,7 +56,7 @@ def assert_right(module: nn.Module, fast: Callable[..., torch.Tensor], x: torch.
     finite = exact.isfinite() & expected.isfinite()
     if finite.any():
         error, eagers = (float((each.double() - exact)[finite].abs().mean()) for each in (got, expected))
-        assert error <= 2 * eagers + 1.2e-7 * float(exact[finite].abs().mean()), (error, eagers)
+        assert error <= 2 * eagers + 1e-7 * float(exact[finite].abs().mean()), (error, eagers)
 
 
 def _same_kind(got, expected):
