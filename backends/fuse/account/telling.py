@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.events import emit
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.cache.plan_record import KernelRecord, PlanRecord
+
+
+ASKED_FOR: Final = "gradients are asked for at results that lead to the loss"
+"""Why a graph with one backward from the loss has one for each of its results instead."""
 
 
 def tell_fused(graph: CompiledGraph, before: str, after: str) -> None:
@@ -62,10 +66,12 @@ def tell_launches(graph: CompiledGraph) -> Callable[[str, str], None]:
     return tell
 
 
-def tell_divided(graph: CompiledGraph, outcome: str) -> None:
-    """An event: gradients are asked for at results of a graph that its backward went through in one go."""
-    reason = "gradients are asked for at results that lead to the loss"
-    emit("fusion", graph_id=graph.graph_id, graph=graph.name, text=f"{reason}: {outcome}", reason=reason)
+def tell_divided(graph: CompiledGraph, why_not: str) -> None:
+    """An event: gradients are asked for at results of a graph that its backward went through in one go. `why_not`: why
+    there is no backward for each, and the graph runs as ATen; empty where there is."""
+    outcome = f"it runs as ATen from now on ({why_not})" if why_not else "each has a backward of its own from now on"
+    text = f"{ASKED_FOR}: {outcome}"
+    emit("fusion", graph_id=graph.graph_id, graph=graph.name, text=text, reason=text if why_not else "")
 
 
 def tell_unfused(graph: CompiledGraph) -> None:

@@ -52,17 +52,17 @@ Divide = Callable[[], Differentiable]
 def assembled(
     gm: fx.GraphModule, entrances: Sequence[Entrance], compiles: Compiles, accounts: Sequence[CompiledGraph],
     symbolic_sizes: SymbolicSizes | None = None, buckets: Buckets | None = None, divide: Divide | None = None,
-    examples: Sequence[torch.Tensor] | None = None,
+    examples: Sequence[torch.Tensor] | None = None, apart: str = "",
 ) -> Differentiable:
     """Record, part and compile a graph. `accounts`: of forward and backwards, to which those are added that `compiles`
     meets. `divide`: what compiles it otherwise where segments that lead to a loss are joined; None if they are not to
-    be. `examples`: inputs, to be looked at where they were not before. Raises NotFusable where the graph has to run as
-    ATen."""
+    be. `examples`: inputs, to be looked at where they were not before. `apart`: as `Differentiable` has it, where that
+    is known before. Raises NotFusable where the graph has to run as ATen."""
     made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide)
     if examples is not None:
         check_inputs(made.recorded.graph, examples)
     try:
-        return made.made(accounts)
+        return made.made(accounts, apart)
     except NeedsGradients as e:
         if made.recorded.joined is None:
             raise
@@ -255,14 +255,14 @@ class RecordedBackwards(OtherBackwards):
     def _compiled_divided(self, graph: Differentiable) -> Callable[..., tuple[Any, ...]]:
         made, account = self._assembly, graph.accounts[0]
         if made.divide is None or made.symbolic_sizes is not None:
-            tell_divided(account, "it runs as ATen from now on, as sizes are left open")
+            tell_divided(account, "sizes are left open")
             return graph.as_aten
         try:
             with restored_thread_state():
                 restore(made.torch_state)
                 divided = made.divide()
         except NotFusable as e:
-            tell_divided(account, f"it runs as ATen from now on ({e})")
+            tell_divided(account, str(e))
             return graph.as_aten
         except Exception as e:  # in the midst of the program
             if config.debug:
@@ -272,7 +272,7 @@ class RecordedBackwards(OtherBackwards):
                 f"{type(e).__name__}: {e}"
             )
             return graph.as_aten
-        tell_divided(account, "each has a backward of its own from now on")
+        tell_divided(account, "")
         graph.accounts = divided.accounts
         return divided
 

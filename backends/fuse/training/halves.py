@@ -11,7 +11,7 @@ from torch import fx
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
-from framejit.backends.fuse.account.telling import tell_found, tell_kernels, tell_launches, tell_training
+from framejit.backends.fuse.account.telling import ASKED_FOR, tell_found, tell_kernels, tell_launches, tell_training
 from framejit.backends.fuse.autograd_nodes.differentiable import Differentiable
 from framejit.backends.fuse.autograd_nodes.half import CompiledHalf, Launches
 from framejit.backends.fuse.cache.kept_plan import kept_plan
@@ -74,7 +74,8 @@ def _differentiable(
             accounts.append(of_backwards.setdefault(segment, account.of_backward(len(of_backwards))))
         return _compiled(graph, of_backwards[segment], symbolic_sizes, launched)
 
-    made = assembled(gm, entrances, compiles, accounts, symbolic_sizes, buckets, divide, examples)
+    apart = ASKED_FOR if divide is None else ""
+    made = assembled(gm, entrances, compiles, accounts, symbolic_sizes, buckets, divide, examples, apart)
     for backward in of_backwards.values():
         backward.run = made
     tell_training(accounts, made.kept, made.computed_again, made.apart)
