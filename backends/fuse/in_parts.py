@@ -65,7 +65,9 @@ def why_whole(gm: fx.GraphModule) -> str:
     for node in gm.graph.nodes:
         if node.op in ("get_attr", "call_module"):
             return "it is compiled in parts, and has an object of its own"
-        if _runs_as_a_whole(node.target) and (loops or any(map(is_size, node.all_input_nodes))):
+        if _runs_as_a_whole(node.target) and (
+            loops or any(map(is_size, node.all_input_nodes)) or _moves_what_is_kept(node)
+        ):
             return node.target.why
         if not loops:
             continue
@@ -75,6 +77,15 @@ def why_whole(gm: fx.GraphModule) -> str:
         if isinstance(value, torch.Tensor) and value._has_symbolic_sizes_strides or is_size(node):
             return "it has a loop on data, and sizes that are left open"
     return ""
+
+
+def _moves_what_is_kept(node: fx.Node) -> bool:
+    """Whether a node gives other memory to a tensor that the graph makes and gradients go through. Eager's autograd
+    keeps the tensor, and computes gradients of what is in it by then; a part keeps memory, or makes the tensor anew."""
+    if not isinstance(node.target, OpaqueCall) or node.target.operation != "set_data":
+        return False
+    tensor = node.all_input_nodes[0]
+    return tensor.op != "placeholder" and any(each.requires_grad for each in tensors_in((tensor.meta.get("val"),)))
 
 
 class LazyGraph:
