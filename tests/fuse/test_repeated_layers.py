@@ -21,17 +21,10 @@ from framejit.backends.fuse.layers.repetition import repetition_in
 from framejit.backends.fuse.layers.units import KEPT, LEAST
 from framejit.backends.fuse.targets.cpu import CpuTarget
 from framejit.backends.late_python import LONG
+from tests.fuse.long_layers import instructions
 
 DEPTH = 10
 X = torch.linspace(-1, 1, 48).reshape(6, 8)
-
-
-def instructions() -> float:
-    """As many as layers of libraries have, so that they are stamped out."""
-    total = 0
-    for number in range(12):
-        total += number * 2
-    return total * 1e-3
 
 
 class Layer(torch.nn.Module):

@@ -17,6 +17,7 @@ from framejit.backends.fuse.cache.plan_record import PlanRecord
 from framejit.backends.fuse.layers.expansion import Uneven, expanded
 from framejit.backends.fuse.layers.units import LEAST
 from framejit.backends.fuse.training import halves
+from tests.fuse.long_layers import instructions
 
 DEPTH = LEAST + 4
 X = torch.linspace(-1, 1, 48).reshape(6, 8)
@@ -64,14 +65,6 @@ def same_as_eager(model: torch.nn.Module, *args: torch.Tensor) -> None:
             torch.testing.assert_close(framejit.optimize(copy.deepcopy(model))(*args), model(*args))
     for _ in range(2):
         torch.testing.assert_close(gradients(compiled, *args), gradients(model, *args))
-
-
-def instructions() -> float:
-    """As many as layers of libraries have, so that they are stamped out."""
-    total = 0
-    for number in range(12):
-        total += number * 2
-    return total * 1e-3
 
 
 class Layer(torch.nn.Module):
@@ -198,7 +191,7 @@ def test_a_number_that_grows_from_layer_to_layer():
     same_as_eager(Growing(lambda model, x: model.through(x)[0]), X)
 
 
-def test_one_layer_that_differs(outcomes):
+def test_one_layer_that_differs():
     model = Stack(lambda model, x: model.through(x)[-1])
     model.layers[DEPTH // 2][0].eps = 0.5
     same_as_eager(model, X)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 
-_NONE: Final[Mapping[Value, Value]] = MappingProxyType({})
-
 
 def extracted(
     source: Graph, inputs: Sequence[Value], names: Sequence[str], nodes: Sequence[Node], outputs: Sequence[Any],
-    writes: dict[int, int], instead: Mapping[Value, Value] = _NONE
+    writes: dict[int, int], instead: Mapping[Value, Value] | None = None
 ) -> Graph:
     """A graph of its own with some of another's nodes, in order, and values in the place of its own.
 
@@ -24,6 +21,7 @@ def extracted(
     """
     made: dict[Value, Value] = {}
     storages: dict[Storage, Storage] = {}
+    instead = instead or {}
     lies_in = {value.storage: other.storage for value, other in instead.items()}
 
     def copied(value: Value) -> Value:

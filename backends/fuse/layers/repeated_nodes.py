@@ -9,7 +9,7 @@ begins; what units take of each other and of the inputs has to be the same for a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -42,10 +42,11 @@ def shortened_nodes(graph: Graph) -> tuple[ShortGraph, ShortGraph] | None:
     if count < LEAST or (count - KEPT) * length < LEAST_SAVED:
         return None
     units = [graph.nodes[at : at + length] for at in range(start, start + count * length, length)]
-    inputs = _Connections(graph, units).inputs()
+    connections = _Connections(graph, units)
+    inputs = connections.inputs()
     if inputs is None:
         return None
-    short, fewer = (_Shortening(graph, units, inputs, kept).made() for kept in (KEPT, KEPT - 1))
+    short, fewer = (_Shortening(connections, inputs, kept).made() for kept in (KEPT, KEPT - 1))
     return None if short is None or fewer is None else (short, fewer)
 
 
@@ -105,9 +106,9 @@ class _Connections:
 
     def __init__(self, graph: Graph, units: Sequence[Sequence[Node]]) -> None:
         self.graph, self.units = graph, units
-        self.place = {
-            value: (number, at) for number, unit in enumerate(units) for at, value in enumerate(_results(unit))
-        }
+        self.results = [[value for node in unit for value in node.results] for unit in units]
+        self.place = {value: (unit, at) for unit, made in enumerate(self.results) for at, value in enumerate(made)}
+        """By each result of theirs the unit, and its number there."""
         self.given = {*graph.inputs}
         self.own: dict[Value, tuple[int, int]] = {}
         """The inputs that differ from unit to unit: whose one is, and its number there."""
@@ -190,21 +191,14 @@ class _Connections:
         )
 
 
-def _results(unit: Sequence[Node]) -> Iterator[Value]:
-    for node in unit:
-        yield from node.results
-
-
 class _Shortening:
     """The graph without all units but the first ones; what takes the results of the last one takes those of the last of
     these."""
 
-    def __init__(
-        self, graph: Graph, units: Sequence[Sequence[Node]], inputs: Sequence[Sequence[Value]], kept: int
-    ) -> None:
-        self.graph, self.units, self.inputs, self.n_kept = graph, units, inputs, kept
-        self.results = [[*_results(unit)] for unit in units]
-        self.place = {value: (unit, at) for unit, made in enumerate(self.results) for at, value in enumerate(made)}
+    def __init__(self, connections: _Connections, inputs: Sequence[Sequence[Value]], kept: int) -> None:
+        graph = self.graph = connections.graph
+        self.units, self.results, self.place = connections.units, connections.results, connections.place
+        self.inputs, self.n_kept = inputs, kept
         position = {value: number for number, value in enumerate(graph.inputs)}
         self.positions = [[position[value] for value in own] for own in inputs]
         left_out = {number for own in self.positions[kept:] for number in own}

@@ -62,8 +62,8 @@ class _Lowering:
         """Outputs that are no whole buffers, and that others are views of: the tensor objects that are returned for
         them."""
 
-        self.returned, self.written = {*graph.returned()}, graph.written()
-        self.given = Counter(value.storage for value in dict.fromkeys(graph.returned()))
+        self.returned = dict.fromkeys(graph.returned())
+        self.given = Counter(value.storage for value in self.returned)
         """How many outputs lie in a storage."""
         self.counted = {graph.outputs[position]: number for position, number in graph.versions.items()}
         """How many writes autograd has counted of outputs."""
@@ -138,9 +138,8 @@ class _Lowering:
         """Put into memory what the graph returns, where it is made: what is computed of it later reads it, rather than
         what it was made of, which can go."""
         for value in node.results:
-            if value not in self.returned or value.storage in self.written:
-                continue
-            if value.base is None and self.storages.knows(value):
+            is_own = value in self.returned and value.base is None
+            if is_own and self.storages.knows(value) and not self.storages.is_written(value):
                 self.builder.realise(self.storages.tensor(value).content)
 
     def _product(self, node: Node) -> bool:

@@ -300,6 +300,8 @@ def test_a_backward_for_each_where_somebody_asks():
     assert [e.text for e in of_kind(log, "fusion") if "gradients are asked for" in e.text] == [
         "gradients are asked for at results that lead to the loss: each has a backward of its own from now on"
     ]
+    assert "gradients are asked for at results that lead to the loss" in [e.apart for e in of_kind(log, "training")]
+    assert not [e.reason for e in of_kind(log, "fusion") if e.reason]  # nothing runs as ATen
 
 
 @pytest.mark.parametrize("use", [backward, hooks_on_all, added_to])
