@@ -38,7 +38,7 @@ Contents = Mapping[int, torch.Tensor]
 class Call:
     """One run of a graph, as its nodes of autograd know it."""
 
-    __slots__ = ("inputs", "versions", "random", "watch", "whole", "again", "shown")
+    __slots__ = ("inputs", "versions", "random", "watch", "whole", "again", "held", "shown")
 
     def __init__(
         self, inputs: Sequence[torch.Tensor], differentiable: Sequence[bool], random: RandomState | None,
@@ -65,6 +65,9 @@ class Call:
         self.again: tuple[int, list[Segment], dict[int, GradientEdge], list[torch.Tensor]] | None = None
         """Of the backward that goes on, by its number: what the graph gave that was run again for it, and what it was
         run with."""
+        self.held: list[GradientEdge] = []
+        """What keeps the nodes of these segments: of a torch.autograd.Function's, in a torch before 2.13, whoever knows
+        it as an object of Python's has none once no tensor and no other node leads to it."""
         self.shown: dict[int, Shown] = {}
         """The results, by their numbers among what crosses between segments; none of a graph that writes into inputs,
         which are results then."""
@@ -72,6 +75,7 @@ class Call:
     def forget_again(self) -> None:
         """Lets go of that."""
         self.again = None
+        self.held = []
 
 
 @dataclass(eq=False)

@@ -325,6 +325,7 @@ def _run_again(
         stages = by_node(graph.stages, inputs)
         edges = {place: get_gradient_edge(tensor) for place, tensor in enumerate(inputs) if tensor.requires_grad}
         outputs = graph.second_run.outputs(call, inputs)
+        call.held = [get_gradient_edge(root) for root in graph.results.autograd_roots(inputs, outputs).values()]
     segments = graph.results.segments(inputs, outputs, ends, stages)
     call.again = task, segments, edges, inputs
     torch.autograd.Variable._execution_engine.queue_callback(call.forget_again)
