@@ -250,16 +250,16 @@ def _owners_known() -> bool:
     if not _native.setup_owners(probes, addresses):
         return False
     alone, weight = torch.zeros(3), torch.zeros(3, requires_grad=True)
-    found = [_native.held_once(alone)]
+    found = [_native.owners(alone)]
     other = alone.detach()
-    found += [_native.held_once(alone), _native.held_once(other)]
+    found += [_native.owners(alone), _native.owners(other)]
     del other
-    found.append(_native.held_once(alone))
+    found.append(_native.owners(alone))
     product = weight * alone  # autograd keeps a factor
-    found.append(_native.held_once(alone))
+    found.append(_native.owners(alone))
     del product
-    found += [_native.held_once(alone), _native.held_once(alone[1:])]
-    if found == [True, False, False, True, False, True, False]:
+    found += [_native.owners(alone), _native.owners(alone[1:])]
+    if [count == 1 for count in found] == [True, False, False, True, False, True, False]:
         return True
     _native.setup_owners((), ())
     return False

@@ -2,7 +2,8 @@
 
 Eager's nodes are small, and what came to one goes before the next. The node of a whole graph is the whole backward. So
 the memory of a gradient that surely nobody but autograd holds goes into a tensor that the backward alone has. How many
-references the way from autograd to a backward holds is measured once, on a gradient that nobody holds.
+references the way from autograd to a backward holds, of Python's and of torch's, is measured once, on a gradient that
+nobody holds. (Nodes of Python's hold what comes to them until their backward is over in a torch before 2.13.)
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from framejit import _native
 SMALL: Final = 1 << 16
 """Bytes of gradients that are left where they are."""
 
+References = tuple[int, int]
+"""How many there are to a gradient: of Python's, and of torch's, which are 0 where others may hold its memory."""
 
-def take(tangents: list[torch.Tensor | None], usual: int | None) -> None:
-    """Put in place of gradients that nobody else holds tensors that have taken over their memory. `usual`: how many
-    references there are to such a gradient, as `references` counts them."""
+
+def take(tangents: list[torch.Tensor | None], usual: References | None) -> None:
+    """Put in place of gradients that nobody else holds tensors that have taken over their memory. `usual`: the
+    references to such a gradient, as `references` counts them."""
     for position in range(len(tangents)):
         if _is_takeable(tangents[position]) and references(tangents, position) == usual:
             tangents[position] = _emptied(tangents[position])
@@ -37,14 +41,13 @@ def _is_takeable(tangent: torch.Tensor | None) -> bool:
         and tangent.layout is torch.strided
         and tangent.numel() * tangent.itemsize >= SMALL
         and not tangent.requires_grad
-        and _native.held_once(tangent)
         and not weakref.getweakrefcount(tangent)
     )
 
 
-def references(tangents: list[torch.Tensor | None], position: int) -> int:
-    """How many references of Python's there are to a gradient, with that of the list."""
-    return sys.getrefcount(tangents[position])
+def references(tangents: list[torch.Tensor | None], position: int) -> References:
+    """The references to a gradient, with that of the list."""
+    return sys.getrefcount(tangents[position]), _native.owners(tangents[position])
 
 
 def _emptied(tangent: Any) -> torch.Tensor:
@@ -54,18 +57,18 @@ def _emptied(tangent: Any) -> torch.Tensor:
 
 
 @cache
-def usual_references(node: Callable[..., Any]) -> int | None:
+def usual_references(node: Callable[..., Any]) -> References | None:
     """The references to a gradient that nobody holds, in the `backward` of a segment given to the node of autograd that
     is made by `node(segment, call, inputs, made, *taken)`; None where that cannot be told."""
-    counts: list[int] = []
+    counts: list[References] = []
     # In a thread of its own: no mode of the program's is on there.
     thread = threading.Thread(target=lambda: counts.extend((_counted(node), _counted(node))))
     thread.start()
     thread.join()
-    return counts[0] if len({*counts}) == 1 else None
+    return counts[0] if len({*counts}) == 1 and all(counts[0]) else None
 
 
-def _counted(node: Callable[..., Any]) -> int:
+def _counted(node: Callable[..., Any]) -> References:
     probe = _Probe()
     (result,) = node(probe, None, (), (), torch.zeros(2, requires_grad=True))
     result.exp().sum().backward()
@@ -80,7 +83,7 @@ class _Probe:
     written: Final[list[int]] = []
     unneeded: Final[list[None]] = []
     keeps: Final = False
-    count = -1
+    count = 0, 0
 
     def given(self, made: Any) -> tuple[torch.Tensor, ...]:
         return (torch.zeros(2),)

@@ -13,12 +13,18 @@ static uint32_t count_of(char *counted)
     return __atomic_load_n(&FIELD(counted, uint32_t, COUNT), __ATOMIC_ACQUIRE);
 }
 
-int tensor_is_held_once(PyObject *tensor)
+/* 0 where it is not known, or the memory is not the tensor's alone. */
+static uint32_t count_owners(PyObject *tensor)
 {
     if (storage_field < 0)
         return 0;
     char *impl = IMPL(tensor), *storage = FIELD(impl, char *, storage_field);
-    return storage && count_of(impl) == 1 && count_of(storage) == 1;
+    return storage && count_of(storage) == 1 ? count_of(impl) : 0;
+}
+
+int tensor_is_held_once(PyObject *tensor)
+{
+    return count_owners(tensor) == 1;
 }
 
 static int fits(PyObject *probes, const unsigned long long *storages, Py_ssize_t field)
@@ -59,14 +65,14 @@ static PyObject *setup_owners(PyObject *module, PyObject *args)
     return PyBool_FromLong(storage_field >= 0);
 }
 
-static PyObject *held_once(PyObject *module, PyObject *tensor)
+static PyObject *owners(PyObject *module, PyObject *tensor)
 {
     (void)module;
     if (fj_torch.tensor_type == NULL || !PyObject_TypeCheck(tensor, fj_torch.tensor_type)) {
-        PyErr_SetString(PyExc_TypeError, "held_once takes a tensor");
+        PyErr_SetString(PyExc_TypeError, "owners takes a tensor");
         return NULL;
     }
-    return PyBool_FromLong(tensor_is_held_once(tensor));
+    return PyLong_FromUnsignedLong(count_owners(tensor));
 }
 
 /* -1 where it is not known */
@@ -99,9 +105,9 @@ static PyMethodDef methods[] = {
     {"setup_owners", setup_owners, METH_VARARGS,
      "setup_owners(probes, storages) -> bool: measures where tensors keep their storages, which lie at the given "
      "addresses; whether it was found."},
-    {"held_once", held_once, METH_O,
-     "held_once(tensor) -> bool: whether nothing of torch's refers to it, or to its memory, but its Python object. "
-     "False where that is not known."},
+    {"owners", owners, METH_O,
+     "owners(tensor) -> int: how many of torch's references there are to it, with that of its Python object, where its "
+     "memory is its alone; 0 where it is not, or nothing is known."},
     {"call_where_shared", (PyCFunction)(void (*)(void))call_where_shared, METH_FASTCALL,
      "call_where_shared(f, *tensors) -> f(*tensors) where any two tensors may have one storage; else None."},
     {NULL, NULL, 0, NULL},
