@@ -8,9 +8,11 @@ tensors.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.autograd import forward_ad
@@ -18,6 +20,19 @@ from torch.utils._device import DeviceContext
 
 from framejit import _native
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
+
+
+def key_bits(*names: str) -> int:
+    """The dispatch keys of these names, of which this torch may lack some, as one word."""
+    keys = (torch._C._parse_dispatch_key(name) for name in names)
+    return functools.reduce(
+        operator.or_, (torch._C.DispatchKeySet(key).raw_repr() for key in keys if key is not None), 0
+    )
+
+
+NAMES: Final = key_bits("Named")
+"""What tensors with named dimensions have, in a torch before 2.13. A thread excludes it while autograd's engine calls a
+node in it, which is no difference to other tensors, and no graph holds named ones."""
 
 
 def _probes() -> tuple[torch.Tensor, ...]:
@@ -172,6 +187,11 @@ def _mode_name(mode: Any) -> str:
     return f"{type(mode).__module__}.{type(mode).__qualname__} at {id(mode):#x}"
 
 
+def _excluded_keys() -> torch._C.DispatchKeySet:
+    named = torch._C.DispatchKeySet.from_raw_repr(NAMES)
+    return torch._C._dispatch_tls_local_exclude_set() - named
+
+
 _STATE: dict[str, dict[str, Callable[[], Any]]] = {
     "autograd": {
         "grad mode": torch.is_grad_enabled,
@@ -191,7 +211,7 @@ _STATE: dict[str, dict[str, Callable[[], Any]]] = {
         "dispatch modes": torch._C._len_torch_dispatch_stack,
         "functorch level": torch._C._functorch.maybe_current_level,
         "included dispatch keys": lambda: str(torch._C._dispatch_tls_local_include_set()),
-        "excluded dispatch keys": lambda: str(torch._C._dispatch_tls_local_exclude_set()),
+        "excluded dispatch keys": lambda: str(_excluded_keys()),
     },
 }
 """How Python reads the modes of a thread, by the part that the native core reads at once, and by the names people know
@@ -271,7 +291,7 @@ def _set_up() -> dict[str, Any]:
         autograd_bits = _autograd_bits()
     functions_known = _function_state_known()
     lost = _native.setup_state(
-        _describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known
+        _describe_state, torch._C._get_function_stack_at, DeviceContext, *autograd_bits, functions_known, NAMES
     )
     # The probes must be plain tensors whatever modes and hooks the program that imports us has switched on, and these
     # see nothing of them.

@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext
 from framejit import _native as native
 from framejit.capture.capture import Capture
 from framejit.guards.sources import const_source
+from framejit.guards.tensor_layout import NAMES, key_bits
 from framejit.guards.thread_questions import has_no_saved_tensor_hooks, has_saved_tensor_hooks, is_fx_tracing
 
 _C = torch._C
@@ -52,19 +53,10 @@ _UNGUARDED: dict[str, Answer] = {
 }
 
 
-def _bits(*names: str) -> int:
-    found = 0
-    for name in names:
-        key = _C._parse_dispatch_key(name)
-        if key is not None:
-            found |= _C.DispatchKeySet(key).raw_repr()
-    return found
-
-
 @functools.cache
 def _usual_keys() -> tuple[int, int, int]:
     """What a thread includes, what inference mode excludes, and the keys of autocast, which the state guard knows."""
-    autocast = _bits(
+    autocast = key_bits(
         *(
             f"Autocast{device}"
             for device in ("CPU", "CUDA", "MPS", "XPU", "MTIA", "MAIA", "IPU", "HPU", "XLA", "PrivateUse1")
@@ -74,7 +66,7 @@ def _usual_keys() -> tuple[int, int, int]:
         before = _C._dispatch_tls_local_exclude_set().raw_repr()
         with torch.inference_mode():
             autograd = _C._dispatch_tls_local_exclude_set().raw_repr() & ~before
-    return _bits("BackendSelect", "ADInplaceOrView"), autograd, autocast
+    return key_bits("BackendSelect", "ADInplaceOrView"), autograd, autocast
 
 
 def _unusual_keys() -> bool:
@@ -84,9 +76,9 @@ def _unusual_keys() -> bool:
         _C._dispatch_tls_local_exclude_set().raw_repr(),
     )
     if torch.is_inference_mode_enabled():
-        included |= usual & _bits("ADInplaceOrView")
+        included |= usual & key_bits("ADInplaceOrView")
         excluded &= ~autograd
-    return bool((included ^ usual) & ~autocast or excluded & ~autocast)
+    return bool((included ^ usual) & ~autocast or excluded & ~(autocast | NAMES))
 
 
 def hooks_would_see_effects(capture: Capture) -> bool:

@@ -268,3 +268,16 @@ def test_hooks_of_the_program_see_nothing_of_the_first_capture():
     """
     told = forked.run(["-c", textwrap.dedent(code)], timeout=120)
     assert told.stdout.split() == ["Tensor", "Tensor"] and told.stderr == ""
+
+
+def test_an_entry_serves_within_backwards_and_outside():
+    """Autograd's engine calls nodes and hooks as if no tensor had names, in a torch that has such; that alone is no
+    reason to stand aside, nor to compile again."""
+    optimized = framejit.optimize(fn)
+    x, leaf = torch.ones(3), torch.ones(3, requires_grad=True)
+    leaf.register_hook(lambda gradient: optimized(x) * gradient)
+    for _ in range(2):
+        leaf.sum().backward()
+        with torch.no_grad():
+            optimized(x)
+    assert [entry.tag.state for entry in optimized.entries] == ["compiled"]

@@ -6,7 +6,8 @@
 enum { DEVICE_CPU = 0, DEVICE_CUDA = 1, AUTOGRAD_STATE_BYTES = 48 };
 
 typedef struct {
-    uint64_t included, excluded;          /* local dispatch keys: autocast, functorch, Python dispatch modes */
+    /* local dispatch keys: autocast, functorch, Python dispatch modes; those that `ignored` has are in neither */
+    uint64_t included, excluded;
     int64_t n_function_modes;
     uint8_t autograd;                     /* grad, inference and forward-mode flags */
     uint8_t function_disabled, default_dtype, autocast_cache, autocast_cpu, autocast_cuda;
@@ -38,6 +39,7 @@ static const struct { int part; const char *name; } parts[] = {
 static struct {
     int found;                            /* the parts */
     PyObject *lost;                       /* tuple of the names of the others */
+    uint64_t ignored;                     /* keys that make no difference to what is captured */
     uint8_t autograd_mask;                /* the bits of that byte that matter, as calibrated */
     int autograd_offset;
     uint8_t *(*autograd_state)(void);
@@ -78,8 +80,8 @@ static inline void read_parts(Words *w, int found)
 {
     if (FJ_UNLIKELY(thread_keys == NULL))
         find_thread_words();
-    w->included = thread_keys[0];
-    w->excluded = thread_keys[1];
+    w->included = thread_keys[0] & ~torch.ignored;
+    w->excluded = thread_keys[1] & ~torch.ignored;
     w->autograd = found & PART_AUTOGRAD ? *thread_autograd & torch.autograd_mask : 0;
     if (!(found & PART_FUNCTIONS)) {
         w->n_function_modes = 0;
@@ -392,8 +394,9 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
     (void)module;
     PyObject *describe, *mode_at, *device_mode;
     int offset, mask, function_state_known;
-    if (!PyArg_ParseTuple(args, "OOOiip:setup_state", &describe, &mode_at, &device_mode, &offset, &mask,
-        &function_state_known))
+    unsigned long long ignored;
+    if (!PyArg_ParseTuple(args, "OOOiipK:setup_state", &describe, &mode_at, &device_mode, &offset, &mask,
+        &function_state_known, &ignored))
         return NULL;
     if (offset < 0 || offset >= AUTOGRAD_STATE_BYTES) {
         PyErr_SetString(PyExc_ValueError, "offset is outside the autograd state");
@@ -402,6 +405,7 @@ static PyObject *setup_state(PyObject *module, PyObject *args)
     Py_XSETREF(torch.describe, Py_NewRef(describe));
     Py_XSETREF(torch.mode_at, Py_NewRef(mode_at));
     Py_XSETREF(torch.device_mode, Py_NewRef(device_mode));
+    torch.ignored = ignored;
     torch.autograd_mask = (uint8_t)mask;
     torch.autograd_offset = offset;
     thread_keys = NULL;                   /* this thread's addresses may be those of an earlier calibration */
@@ -436,8 +440,8 @@ static PyMethodDef methods[] = {
     {"function_flags", function_flags, METH_NOARGS,
      "function_flags() -> (disabled, modes) | None: what torch-function state seems to be."},
     {"setup_state", setup_state, METH_VARARGS,
-     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known) -> tuple: prepare snapshots; the "
-     "parts for which Python is asked.\n"
+     "setup_state(describe, mode_at, device_mode, offset, mask, function_state_known, ignored) -> tuple: prepare "
+     "snapshots; the parts for which Python is asked.\n"
      "describe([parts]) gives a dict of what is so in these parts, or in all."},
     {NULL, NULL, 0, NULL},
 };

@@ -125,18 +125,16 @@ def test_each_thread_has_its_own():
 def test_through_python_where_words_cannot_be_read():
     """What happens on a torch whose internals are not recognised."""
     describe, mode_at, device = layout._describe_state, torch._C._get_function_stack_at, layout.DeviceContext
-    assert native.setup_state(describe, mode_at, device, 0, 0, False) == ("autograd",)
+    assert native.setup_state(describe, mode_at, device, 0, 0, False, layout.NAMES) == ("autograd",)
     try:
         for name in MODES:
             test_each_mode_makes_a_difference(name)
-        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits(), False) == ()
+        assert native.setup_state(describe, mode_at, device, *layout._autograd_bits(), False, layout.NAMES) == ()
         for name in MODES:
             test_each_mode_makes_a_difference(name)
     finally:
-        assert (
-            native.setup_state(describe, mode_at, device, *layout._autograd_bits(), layout._function_state_known())
-            == ()
-        )
+        bits, known = layout._autograd_bits(), layout._function_state_known()
+        assert native.setup_state(describe, mode_at, device, *bits, known, layout.NAMES) == ()
     assert native.state_matches(native.snapshot_state())
 
 
