@@ -27,6 +27,7 @@ from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, name_of
 from framejit.fakes.operation_results import empty_fake
 from framejit.fakes.recurrent_layers import STEPPED, with_few_steps
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
+from framejit.guards.tensor_layout import NAMES
 from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 
@@ -61,7 +62,12 @@ def _may_be_same(shape: torch.Size, other: torch.Size) -> bool:
 def has_fakes(tensor: torch.Tensor) -> bool:
     """Whether a fake can stand for a tensor."""
     with torch._C.DisableTorchFunctionSubclass():
-        return tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+        return not (tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or has_names(tensor))
+
+
+def has_names(tensor: torch.Tensor) -> bool:
+    """Whether dimensions of a tensor have names. (torch's own question is answered with no within backwards.)"""
+    return bool(torch._C._dispatch_keys(tensor).raw_repr() & NAMES)
 
 
 class Metadata:

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from framejit import _native as native
-from framejit.fakes.metadata import can_be_symbolic, has_fakes
+from framejit.fakes.metadata import can_be_symbolic, has_fakes, has_names
 from framejit.guards.sources import AttrSource, CallSource, DictSource, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -531,7 +531,8 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
         raise Unsupported(f"tensor subclass {cls.__qualname__}, whose {own} is its own", "FJ141")
     if not has_fakes(obj):
         capture.add_guard(source, native.C_TYPE, cls)
-        return OpaqueValue(cls, source, Unsupported(f"a {'nested' if obj.is_nested else obj.layout} tensor", "FJ140"))
+        kind = "nested" if obj.is_nested else "named" if has_names(obj) else obj.layout
+        return OpaqueValue(cls, source, Unsupported(f"a {kind} tensor", "FJ140"))
     if has_override(cls):
         if not is_a(static_lookup(cls, "__torch_function__"), (classmethod, staticmethod)):
             raise Unsupported(
