@@ -50,7 +50,7 @@ AS_STRIDES_SUGGEST: Final = frozenset(
     """native_group_norm roll upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa channel_shuffle native_channel_shuffle max_unpool2d
-    replication_pad2d replication_pad3d reflection_pad3d
+    replication_pad2d replication_pad3d reflection_pad2d reflection_pad3d
 """.split()
 )
 """Operations whose result has its channels innermost if the strides of the first argument say so, be it that they say
