@@ -49,6 +49,8 @@ FROM_THE_FRONT: Final = torch.ops.aten.linalg_vector_norm.default
 """Its rule in Python takes dimensions that are counted from the end for others in torch 2.11."""
 STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 """Steps of optimisers. Torch has no rule for most of their overloads."""
+FILLS: Final = frozenset((torch.ops.aten.fill.Tensor, torch.ops.aten.fill_.Tensor))
+"""Operations that refuse to fill a tensor with other than one number, which torch's rule does not before 2.13."""
 WEIGHTS_IF_WANTED: Final = torch.ops.aten._native_multi_head_attention.default
 """Its second result is None to eager where nobody wants it, and an empty tensor to torch's rule."""
 
@@ -90,6 +92,10 @@ class Fakes(FakeTensorMode):
                 return parts(*args, **kwargs)
         if getattr(func, "_opname", "") in PLACED and not _is_placed_by_symbols(*args[:4], **kwargs):
             check_reach(*args[:4], **kwargs)
+        if func in FILLS and args[1].dim():
+            raise RuntimeError(
+                f"fill_ only supports 0-dimension value tensor but got tensor with {args[1].dim()} dimensions."
+            )
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
