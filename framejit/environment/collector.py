@@ -25,6 +25,9 @@ FIRST: Final = 8
 collected with old objects only."""
 _rests = 0
 """How many there were of these."""
+FROZEN_BY_PYTHON: Final = 1000
+"""So many objects are frozen by nobody but CPython, which freezes some hundred in 3.12 as it starts; a program that
+freezes has thousands by then. Those of a program stay frozen."""
 
 
 def _change(by: int) -> None:
@@ -36,7 +39,7 @@ def _change(by: int) -> None:
             gc.disable()
         _resting += by
         if _resting == 0 and _was_enabled:
-            if _GENERATIONS and _rests < FIRST and not gc.get_freeze_count():
+            if _GENERATIONS and _rests < FIRST and gc.get_freeze_count() < FROZEN_BY_PYTHON:
                 _rests += 1
                 _take_for_old()
             gc.enable()

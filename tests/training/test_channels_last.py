@@ -60,7 +60,8 @@ def test_a_block_of_a_network(as_on_gpus):
     compiled = framejit.optimize(other, backend="fuse")
     exact = copy.deepcopy(module).double()
     for _ in range(3):
-        x = torch.randn(4, 3, 16, 16, dtype=torch.bfloat16)
+        # many images: in each rounding may decide which of a pooled place's elements is the largest
+        x = torch.randn(64, 3, 16, 16, dtype=torch.bfloat16)
         for m, call, given in ((module, module, x), (other, compiled, x), (exact, exact, x.double())):
             m.zero_grad()
             call(given).square().mean().backward()
@@ -73,7 +74,7 @@ def test_a_block_of_a_network(as_on_gpus):
     lines = convolutions(compiled)
     assert (
         len(lines) == 6
-        and sum("bf16[4, 8, 8, 8 | 512, 1, 64, 8] = aten.convolution.default" in line for line in lines) == 2
+        and sum("bf16[64, 8, 8, 8 | 512, 1, 64, 8] = aten.convolution.default" in line for line in lines) == 2
     ), lines
 
 
