@@ -58,13 +58,14 @@ def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBi
 
 def expect_gpu_kernels() -> None:
     """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine,
-    the compiler is got ready meanwhile: a process of its own, or its library in this one."""
+    the compiler is got ready meanwhile: processes of its own, and its library in this one, which compiles a few kernels
+    sooner."""
     if not _has_gpu_kernels():
         from framejit.backends.fuse.triton import compile_processes
         from framejit.backends.fuse.triton.preload import preload
 
-        if not compile_processes.begin():
-            preload()
+        compile_processes.begin()
+        preload()
 
 
 @cache

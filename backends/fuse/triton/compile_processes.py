@@ -24,7 +24,7 @@ LEAST_CORES: Final = 4
 """With fewer, a server takes from the program what it gives."""
 MOST_PROCESSES: Final = 32
 FEW_KERNELS: Final = 4
-"""So many are compiled sooner by threads than a server is there that was not started before."""
+"""Fewer are compiled sooner by threads than a server is there."""
 IDLE_SECONDS: Final = 60.0
 """So long a server waits for the next kernel before it ends."""
 SECONDS_TO_START: Final = 30.0
@@ -42,7 +42,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.connection, its = Pipe()
-        self.is_ready = False
+        self.has_answered = False
         with contextlib.closing(its):
             script = Path(__file__).with_name("compile_server.py")
             # -I and -S: neither the environment nor `site` has a say in what a process imports that is told where to
@@ -57,12 +57,17 @@ class _Server:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it could begin at once."""
+        return not self.has_ended and (self.has_answered or self.connection.poll())
+
     def outcomes(self, jobs: Sequence[Job]) -> list[MachineCode | Exception]:
         """What became of each job: where Triton raises there, it does so here once more. Raises EOFError or OSError if
         the server has ended, TimeoutError if it does not answer."""
-        if not self.is_ready:
+        if not self.has_answered:
             self._received(SECONDS_TO_START)
-            self.is_ready = True
+            self.has_answered = True
         for numbered in enumerate(jobs):
             self.connection.send(numbered)
         found: dict[int, MachineCode | None] = {}
@@ -101,7 +106,7 @@ def outcomes(jobs: Sequence[Job]) -> list[MachineCode | Exception] | None:
     if not jobs or not _is_possible():
         return None
     with _lock:
-        if len(jobs) < FEW_KERNELS and (_server is None or _server.has_ended):
+        if len(jobs) < FEW_KERNELS and (_server is None or not _server.is_ready):
             return None
         server = _running()
         if server is None:
@@ -109,7 +114,7 @@ def outcomes(jobs: Sequence[Job]) -> list[MachineCode | Exception] | None:
         try:
             return server.outcomes(jobs)
         except (EOFError, OSError) as error:  # TimeoutError is one of the latter
-            _unusable = not isinstance(error, EOFError) or not server.is_ready
+            _unusable = not isinstance(error, EOFError) or not server.has_answered
             why = f"{type(error).__name__}: {error}"
             emit("kernel_failed", kernel=jobs[0].name, error=why, instead="threads in the place of other processes")
             _end()
