@@ -15,6 +15,7 @@ from typing import Any
 from framejit import _native
 from framejit.config import config
 from framejit.dispatchers import on_miss, watch_frames
+from framejit.environment.torch_compile import call_without_dynamo
 from framejit.late_dataclass import write_all
 
 Policy = Callable[[CodeType, dict[str, Any]], bool]
@@ -39,6 +40,7 @@ def run(
         sys.argv = [str(module.__file__) if as_module else target, *arguments]
         sys.modules["__main__"] = module
         if not config.disable:
+            call_without_dynamo()
             watch_frames()
             if policy is not None:
                 _native.install_hook_policy(policy, on_miss)

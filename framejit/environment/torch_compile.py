@@ -3,17 +3,28 @@
 While code that Dynamo compiles runs, Dynamo looks at each frame of its thread: at those of framejit's own Python, too,
 which it would compile, with warnings of all that it does not know there. And what its hook passes on to ours is its own
 code, or what it has left to Python.
+
+Torch keeps Dynamo out of functions of its own by importing it, when one of them is first called. Methods of optimisers
+are such, and so all programs that train wait for that import, 1.5 to 4 s. Scripts that framejit runs need not:
+`call_without_dynamo`.
 """
 
 from __future__ import annotations
 
-from types import CodeType
-from typing import Any
+import sys
+from types import CodeType, FunctionType
+from typing import Any, Final
 
 import torch
 
 from framejit import _native
 
+_WRAPPER: Final = "_disable_dynamo.<locals>.inner"
+"""The name of the code that torch wraps around functions to keep Dynamo out."""
+_STEP: Final = "_use_grad_for_differentiable.<locals>._use_grad"
+"""The name of the code that torch wraps around the steps of its optimisers; it has Dynamo break the graph there."""
+_KNOWN: Final = "__dynamo_disable"
+"""The attribute of such a function in which torch keeps what to call in its place."""
 _hook: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
 
 
@@ -29,3 +40,55 @@ def leave_frames_to_dynamo() -> None:
     """Have our hook pass by frames that Dynamo looks at."""
     if hasattr(_hook, "get_eval_frame_callback"):
         _native.ask_other_compiler(_hook.get_eval_frame_callback)
+
+
+def call_without_dynamo() -> None:
+    """Have these methods of optimisers called as they are, without an import of Dynamo, for as long as nothing else has
+    imported it: it can't be at work then."""
+    for wrapper in vars(torch.optim.Optimizer).values():
+        if isinstance(wrapper, FunctionType) and wrapper.__code__.co_qualname == _WRAPPER:
+            _call_as_it_is(wrapper)
+    own = _own_step().__code__
+    for each in vars(torch.optim).values():
+        step = vars(each).get("step") if isinstance(each, type) else None
+        if not isinstance(step, FunctionType):
+            continue
+        code = step.__code__
+        if code.co_qualname == _STEP and code.co_freevars == own.co_freevars:
+            place = {"co_filename": code.co_filename, "co_firstlineno": code.co_firstlineno, "co_qualname": _STEP}
+            step.__code__ = own.replace(**place)  # type: ignore[arg-type]
+
+
+def _call_as_it_is(wrapper: Any) -> None:
+    function = wrapper.__wrapped__
+
+    def as_it_is(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if getattr(function, _KNOWN, None) is as_it_is:
+            delattr(function, _KNOWN)
+        return wrapper(*args, **kwargs)  # which asks Dynamo now
+
+    if not hasattr(function, _KNOWN):
+        setattr(function, _KNOWN, as_it_is)
+
+
+def _own_step() -> FunctionType:
+    """What torch wraps around an optimiser's step, `func`: gradients are on in it where that is to be differentiable,
+    and Dynamo breaks the graph around it."""
+    func: Any = None
+
+    def _use_grad(*args: Any, **kwargs: Any) -> Any:
+        self = args[0]
+        before = torch.is_grad_enabled()
+        try:
+            torch.set_grad_enabled(self.defaults["differentiable"])
+            if torch.compiler.is_dynamo_compiling():
+                torch._dynamo.graph_break()
+            return func(*args, **kwargs)
+        finally:
+            if torch.compiler.is_dynamo_compiling():
+                torch._dynamo.graph_break()
+            torch.set_grad_enabled(before)
+
+    return _use_grad

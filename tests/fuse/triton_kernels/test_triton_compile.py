@@ -110,10 +110,10 @@ def test_the_collector_rests_while_kernels_are_compiled(monkeypatch: pytest.Monk
     assert seen == [False] and gc.isenabled()
 
 
-@pytest.mark.parametrize("cores", [1, 4])
+@pytest.mark.parametrize(("cores", "operations"), [(1, 100), (4, 100), (4, 10)])
 @pytest.mark.parametrize("entries", [[], ["triton-0"], ["llvm-0"]])
 def test_what_is_expected_is_got_ready_unless_it_will_not_be_needed(
-    entries: list[str], cores: int, tmp_path: pathlib.Path
+    entries: list[str], cores: int, operations: int, tmp_path: pathlib.Path
 ) -> None:
     for name in entries:
         (tmp_path / name).touch()
@@ -123,7 +123,7 @@ from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels
 from framejit.backends.fuse.triton import compile_processes
 from framejit.backends.fuse.triton.preload import preload
 compile_processes._cores = lambda: {cores}
-expect_gpu_kernels()
+expect_gpu_kernels({operations})
 if begun := preload.cache_info().currsize:
     preload().join()
 started = compile_processes._server is not None
@@ -132,7 +132,8 @@ print(begun == 1, "libtriton" in open("/proc/self/maps").read(), started, "trito
     environment = {**os.environ, "FRAMEJIT_CACHE_DIR": str(tmp_path)}
     done = forked.run(["-c", program], env=environment, timeout=300)
     wanted = "triton-0" not in entries
-    assert done.stdout.split() == [*map(str, (wanted, wanted, wanted and cores == 4, False))], done.stderr
+    processes = wanted and cores == 4 and operations == 100
+    assert done.stdout.split() == [*map(str, (wanted, wanted, processes, False))], done.stderr
 
 
 def test_key_tells_kernels_apart() -> None:
