@@ -73,7 +73,7 @@ def _call_as_it_is(wrapper: Any) -> None:
         setattr(function, _KNOWN, as_it_is)
 
 
-def _own_step() -> FunctionType:
+def _own_step() -> Any:
     """What torch wraps around an optimiser's step, `func`: gradients are on in it where that is to be differentiable,
     and Dynamo breaks the graph around it."""
     func: Any = None

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from framejit.backends.fuse.triton.compile import GpuBinary
     from framejit.backends.fuse.triton.kernel_source import TritonSource
 
-MANY_OPERATIONS: Final = 50
-"""Of so many come kernels enough that processes are worth starting for them."""
 _NUMBERS: Final = ("shared_bytes", "threads", "pointers", "scratch")
 """What a record of a GPU's machine code says of it besides the name of the kernel; see `GpuBinary`."""
 
@@ -58,17 +56,13 @@ def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBi
     return [known[key] for key in keys]
 
 
-def expect_gpu_kernels(operations: int) -> None:
-    """Say, as early as that is known, that there will be kernels for a GPU, of so many operations. If none have been
-    compiled on this machine, the compiler is got ready meanwhile: its library in this process, and for many operations
-    others, which would take from this one what they are to give it if there were few."""
+def expect_gpu_kernels() -> None:
+    """Say, as early as that is known, that there will be kernels for a GPU. If none have been compiled on this machine,
+    the compiler is got ready meanwhile."""
     if not _has_gpu_kernels():
-        from framejit.backends.fuse.triton import compile_processes
         from framejit.backends.fuse.triton.preload import preload
 
         preload()
-        if operations >= MANY_OPERATIONS:
-            compile_processes.begin()
 
 
 @cache

@@ -185,9 +185,8 @@ class Target:
         """
         return False
 
-    def expect(self, operations: int) -> None:
-        """Get ready what compiling takes long to get ready, as early as it is known that there will be kernels, for a
-        graph of so many operations."""
+    def expect(self) -> None:
+        """Get ready what compiling takes long to get ready, as early as it is known that there will be kernels."""
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
         """Machine code for kernels. Raises NotFusable for a device that no code generator is for, KernelFailed where

@@ -17,6 +17,7 @@ from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
 from framejit.backends.fuse.training.partition import BackwardPart, Partition
+from framejit.fakes.light_torch import light
 
 
 def joined_nodes(
@@ -32,7 +33,8 @@ def joined_nodes(
         recorded.segments[part.backward.segment].stage: {*_gradients(recorded, part)[0]}
         for part in partition.backwards.values()
     }
-    ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
+    with light():  # torch makes views of these fakes for it
+        ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
     stages = [*waiting]
     nodes: list[SegmentNode | ViewSegment] = []
     is_before = True

@@ -1,13 +1,23 @@
-"""Triton source to machine code, several kernels at a time, without a GPU at hand: by processes that do nothing else
-where there are, else by threads of this one."""
+"""Triton source to machine code, several kernels at a time, without a GPU at hand.
+
+Triton's passes are called one after another as triton.compile calls them. That leaves out its cache folder and the
+hashing for it, which take as long as half of the passes: equal kernels and kernels of earlier processes are recognised
+before, by `TritonSource.key`.
+"""
 from __future__ import annotations
 
+import inspect
+import linecache
 import os
-from collections.abc import Iterable, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
 from typing import Any
 
-from framejit.backends.fuse.triton import compile_processes, passes
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 from framejit.backends.fuse.triton.tiles.multiples import ALIGNED
 from framejit.environment.collector import resting
@@ -34,44 +44,124 @@ class GpuBinary:
         return (*(("p", slot) for slot in slots), *scalars, *(("null",) for _ in range(self.scratch)))
 
 
-def compile_gpu_kernels(
-    sources: Sequence[TritonSource], capability: int, processes: bool = True
-) -> list[GpuBinary | Exception]:
+def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:
     """For each of the sources machine code, or what Triton raises, with a note that names the kernel. `capability` is
-    the GPU's compute capability, such as 90; `processes`: whether others than this one may compile."""
+    the GPU's compute capability, such as 90."""
     distinct = {source.key: source for source in sources}
-    jobs = [_job(source, capability) for source in distinct.values()]
-    outcomes = compile_processes.outcomes(jobs) if processes else None
-    if outcomes is None:
-        outcomes = _by_threads(jobs)
-    found = {key: _binary(source, outcome) for (key, source), outcome in zip(distinct.items(), outcomes)}
-    return [found[source.key] for source in sources]
-
-
-def _by_threads(jobs: Sequence[passes.Job]) -> list[passes.MachineCode | Exception]:
-    """By threads of this process, which for a third of the passes wait for each other: these are Python."""
     # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they
     # do
     with (
         resting(),
         ThreadPoolExecutor(
-            max_workers=max(1, min(len(jobs), os.cpu_count() or 1)), thread_name_prefix="framejit-triton"
+            max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton"
         ) as pool,
     ):
-        return [*pool.map(passes.outcome, jobs)]
+        running = {key: pool.submit(_compiled, source, capability) for key, source in distinct.items()}
+        return [running[source.key].result() for source in sources]
 
 
-def _job(source: TritonSource, capability: int) -> passes.Job:
-    signature = tuple(
-        (name, kind, (16 if kind.startswith("*") else ALIGNED) if aligned else 0)
-        for name, kind, aligned in source.signature
+def _compiled(source: TritonSource, capability: int) -> GpuBinary | Exception:
+    try:
+        return _passes(source, capability)
+    except Exception as error:  # whoever asked looks for it, and tries other tiles or raises it
+        error.add_note(f"while compiling the GPU kernel {source.name}")
+        return error
+
+
+@contextmanager
+def jit_function(source: TritonSource) -> Iterator[Any]:
+    """The triton.jit function of a source, for Triton's compiler or interpreter. Both read its source again as long as
+    they are at it."""
+    file = f"<framejit {source.name} {next(_files)}>"
+    linecache.cache[file] = (len(source.code), None, source.code.splitlines(keepends=True), file)
+    try:
+        namespace: dict[str, Any] = {"__name__": "framejit.kernels"}
+        exec(compile(source.code, file, "exec"), namespace)
+        yield namespace[source.function]
+    finally:
+        del linecache.cache[file]
+
+
+_files = count()
+
+
+@cache
+def _triton_imported() -> Callable[..., Any]:
+    """Import what the passes need, once and by one thread: Triton's modules import one another in circles."""
+    import triton
+
+    # asking ptxas for its version takes as long as the imports that follow; Triton keeps the answer
+    threading.Thread(
+        target=getattr, args=(triton.knobs.nvidia, "ptxas", None), name="framejit-ptxas", daemon=True
+    ).start()
+    import triton.compiler.code_generator
+    import triton.language.extra.cuda
+    import triton.language.extra.libdevice
+    from triton.compiler import ASTSource
+
+    from framejit.backends.fuse.triton import device
+
+    assert triton.language.extra.libdevice and device
+    return ASTSource
+
+
+_importing = threading.Lock()
+
+
+def _passes(source: TritonSource, capability: int) -> GpuBinary:
+    with _importing:
+        ast_source = _triton_imported()  # and with it what follows
+    from triton._C.libtriton import ir
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler.compiler import make_backend
+
+    target = GPUTarget("cuda", capability, 32)
+    signature = {name: kind for name, kind, _ in source.signature}
+    attributes = {
+        (position,): [["tt.divisibility", 16 if kind.startswith("*") else ALIGNED]]
+        for position, (_, kind, aligned) in enumerate(source.signature)
+        if aligned
+    }
+    backend = make_backend(target)
+    asserts = "tl.device_assert" in source.code  # which are left out but for `debug`
+    options = backend.parse_options(
+        {"num_warps": source.warps, "enable_fp_fusion": True, "debug": asserts, "sanitize_overflow": False}
     )
-    return passes.Job(source.name, source.code, source.function, signature, source.warps, capability)
-
-
-def _binary(source: TritonSource, outcome: passes.MachineCode | Exception) -> GpuBinary | Exception:
-    if isinstance(outcome, Exception):
-        return outcome
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    with jit_function(source) as function:
+        kernel = ast_source(fn=function, signature=signature, constexprs={}, attrs=attributes)
+        module = _call(
+            kernel.make_ir,
+            target=target,
+            options=options,
+            codegen_fns=_call(backend.get_codegen_implementation, options=options),
+            module_map=backend.get_module_map(),
+            context=context,
+        )
+    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+    _call(backend.add_stages, stages=stages, options=options, language=getattr(kernel, "language", None))
+    metadata: dict[str, Any] = {"target": target, **options.__dict__}
+    ptx = ""
+    for stage, run in stages.items():
+        module = run(module, metadata)
+        if stage == "ptx":
+            ptx = module
+    scratch = _parameters(ptx) - len(signature)
     return GpuBinary(
-        outcome.cubin, outcome.name, outcome.shared_bytes, outcome.threads, len(source.buffers), outcome.scratch
+        module, metadata["name"], metadata["shared"], metadata["num_warps"] * 32, len(source.buffers), scratch
     )
+
+
+def _call(function: Callable[..., Any], **arguments: Any) -> Any:
+    """Call with those of the arguments that the function has: Triton's releases differ in them."""
+    return function(
+        **{name: value for name, value in arguments.items() if name in inspect.signature(function).parameters}
+    )
+
+
+def _parameters(ptx: str) -> int:
+    """How many parameters the kernel has. Triton adds some for scratch memory, how many depends on its release."""
+    entry = re.search(r"\.entry\s+\w+\s*\((.*?)\)\s*(?:\.|\{)", ptx, re.DOTALL)
+    return len(re.findall(r"\.param\b", entry.group(1))) if entry else 0

@@ -20,9 +20,9 @@ from framejit.backends.fuse.triton.kernel_source import TritonSource
 
 
 def machine_code(sources: Sequence[TritonSource], capability: int = 90) -> list[GpuBinary]:
-    """`compile_gpu_kernels` in this process, which gives what was raised. Here it is."""
+    """`compile_gpu_kernels`, which gives what was raised. Here it is."""
     binaries = []
-    for outcome in compile_gpu_kernels(sources, capability, processes=False):
+    for outcome in compile_gpu_kernels(sources, capability):
         if isinstance(outcome, Exception):
             raise outcome
         binaries.append(outcome)

@@ -20,8 +20,8 @@ from triton.language.extra import cuda
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
 import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its cases)
+from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import triton_source
-from framejit.backends.fuse.triton.passes import jit_function
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU
 from framejit.backends.fuse.triton.tiles.blocks import candidates
 from framejit.backends.fuse.triton.tiles.tile import Tile
@@ -70,10 +70,7 @@ def run(case: Case, tile: Tile) -> None:
     for name, expected in case.expected.items():
         if name not in tensors:
             tensors[name] = torch.empty_strided(expected.size(), expected.stride(), dtype=expected.dtype).fill_(77)
-    with (
-        jit_function(source.name, source.code, source.function) as function,
-        other_contents_before(tile, tensors, source.code),
-    ):
+    with jit_function(source) as function, other_contents_before(tile, tensors, source.code):
         function[source.grid](*(tensors[name] for name in source.buffers))
     for name, expected in case.expected.items():
         torch.testing.assert_close(

@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_map
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Kernel, LoweredGraph
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.triton.analysis import Analysis
+from framejit.backends.fuse.triton.compile import jit_function
 from framejit.backends.fuse.triton.kernel_source import TritonSource, triton_source
-from framejit.backends.fuse.triton.passes import jit_function
 from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates, power_below
 from framejit.backends.fuse.triton.tiles.tile import Axis, Tile
 from tests.fuse.interpreter import Interpreter
@@ -101,7 +101,7 @@ class TritonRun(Interpreter):
         self.on_launch(source)
         tensors = {name: self.tensor(buffer) for name, buffer in node.buffers.items()}
         memories = {_place(tensor): _Guarded(tensor) for tensor in tensors.values()}
-        with jit_function(source.name, source.code, source.function) as function:
+        with jit_function(source) as function:
             function[source.grid](*(memories[_place(tensors[name])].inside for name in source.buffers), *source.scalars)
         written = {_place(tensors[name]) for name in node.writes}
         for place, memory in memories.items():
