@@ -56,7 +56,7 @@ def call_without_dynamo() -> None:
         code = step.__code__
         if code.co_qualname == _STEP and code.co_freevars == own.co_freevars:
             place = {"co_filename": code.co_filename, "co_firstlineno": code.co_firstlineno, "co_qualname": _STEP}
-            step.__code__ = own.replace(**place)  # type: ignore[arg-type]
+            step.__code__ = own.replace(**place)
 
 
 def _call_as_it_is(wrapper: Any) -> None:
