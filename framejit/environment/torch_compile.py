@@ -22,7 +22,10 @@ from framejit import _native
 _WRAPPER: Final = "_disable_dynamo.<locals>.inner"
 """The name of the code that torch wraps around functions to keep Dynamo out."""
 _STEP: Final = "_use_grad_for_differentiable.<locals>._use_grad"
-"""The name of the code that torch wraps around the steps of its optimisers; it has Dynamo break the graph there."""
+"""The name of the code that torch wraps around the steps of its optimisers. It imports Dynamo to have it break the graph
+there."""
+_IN_ITS_PLACE: Final = {"torch._dynamo": "torch", "_dynamo": "compiler", "graph_break": "is_dynamo_compiling"}
+"""The names in that code, and those that it gets instead: it asks something that does nothing."""
 _KNOWN: Final = "__dynamo_disable"
 """The attribute of such a function in which torch keeps what to call in its place."""
 _hook: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
@@ -48,15 +51,12 @@ def call_without_dynamo() -> None:
     for wrapper in vars(torch.optim.Optimizer).values():
         if isinstance(wrapper, FunctionType) and wrapper.__code__.co_qualname == _WRAPPER:
             _call_as_it_is(wrapper)
-    own = _own_step().__code__
     for each in vars(torch.optim).values():
         step = vars(each).get("step") if isinstance(each, type) else None
-        if not isinstance(step, FunctionType):
-            continue
-        code = step.__code__
-        if code.co_qualname == _STEP and code.co_freevars == own.co_freevars:
-            place = {"co_filename": code.co_filename, "co_firstlineno": code.co_firstlineno, "co_qualname": _STEP}
-            step.__code__ = own.replace(**place)
+        if isinstance(step, FunctionType) and step.__code__.co_qualname == _STEP:
+            step.__code__ = step.__code__.replace(
+                co_names=tuple(_IN_ITS_PLACE.get(name, name) for name in step.__code__.co_names)
+            )
 
 
 def _call_as_it_is(wrapper: Any) -> None:
@@ -71,24 +71,3 @@ def _call_as_it_is(wrapper: Any) -> None:
 
     if not hasattr(function, _KNOWN):
         setattr(function, _KNOWN, as_it_is)
-
-
-def _own_step() -> Any:
-    """What torch wraps around an optimiser's step, `func`: gradients are on in it where that is to be differentiable,
-    and Dynamo breaks the graph around it."""
-    func: Any = None
-
-    def _use_grad(*args: Any, **kwargs: Any) -> Any:
-        self = args[0]
-        before = torch.is_grad_enabled()
-        try:
-            torch.set_grad_enabled(self.defaults["differentiable"])
-            if torch.compiler.is_dynamo_compiling():
-                torch._dynamo.graph_break()
-            return func(*args, **kwargs)
-        finally:
-            if torch.compiler.is_dynamo_compiling():
-                torch._dynamo.graph_break()
-            torch.set_grad_enabled(before)
-
-    return _use_grad

@@ -49,6 +49,17 @@ for name, kind in vars(torch.optim).items():
         sums[name] = sums[name], str(error), torch.is_grad_enabled()
 print(sums)
 """
+RAISES = """
+import torch
+
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+
+def closure():
+    raise ValueError("not today")
+
+optimizer.step(closure)
+"""
 DIFFERENTIABLE = """
 import torch
 
@@ -88,6 +99,14 @@ def test_optimisers_do_what_they_do(program: str, tmp_path: pathlib.Path) -> Non
     plain, ours = (_run([*command, str(script)]) for command in ([], ["-m", "framejit", "run"]))
     assert plain.returncode == 0 and plain.stdout, plain.stderr
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout), ours.stderr
+
+
+def test_errors_are_shown_where_they_were(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(RAISES)
+    plain, ours = (_run([*command, str(script)]) for command in ([], ["-m", "framejit", "run"]))
+    assert plain.returncode == 1 and "not today" in plain.stderr
+    assert (ours.returncode, ours.stderr) == (plain.returncode, plain.stderr)
 
 
 @pytest.mark.parametrize("program", [OPTIMISERS, DIFFERENTIABLE])
