@@ -22,8 +22,8 @@ from framejit import _native
 _WRAPPER: Final = "_disable_dynamo.<locals>.inner"
 """The name of the code that torch wraps around functions to keep Dynamo out."""
 _STEP: Final = "_use_grad_for_differentiable.<locals>._use_grad"
-"""The name of the code that torch wraps around the steps of its optimisers. It imports Dynamo to have it break the graph
-there."""
+"""The name of the code that torch wraps around the steps of its optimisers. It imports Dynamo, to have it break the
+graph there."""
 _IN_ITS_PLACE: Final = {"torch._dynamo": "torch", "_dynamo": "compiler", "graph_break": "is_dynamo_compiling"}
 """The names in that code, and those that it gets instead: it asks something that does nothing."""
 _KNOWN: Final = "__dynamo_disable"
