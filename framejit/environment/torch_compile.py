@@ -26,6 +26,9 @@ _STEP: Final = "_use_grad_for_differentiable.<locals>._use_grad"
 graph there."""
 _IN_ITS_PLACE: Final = {"torch._dynamo": "torch", "_dynamo": "compiler", "graph_break": "is_dynamo_compiling"}
 """The names in that code, and those that it gets instead: it asks something that does nothing."""
+_ITS_NAMES: Final = {
+    *_IN_ITS_PLACE, "torch", "cast", "Optimizer", "is_grad_enabled", "set_grad_enabled", "defaults",
+}
 _KNOWN: Final = "__dynamo_disable"
 """The attribute of such a function in which torch keeps what to call in its place."""
 _hook: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
@@ -53,10 +56,11 @@ def call_without_dynamo() -> None:
             _call_as_it_is(wrapper)
     for each in vars(torch.optim).values():
         step = vars(each).get("step") if isinstance(each, type) else None
-        if isinstance(step, FunctionType) and step.__code__.co_qualname == _STEP:
-            step.__code__ = step.__code__.replace(
-                co_names=tuple(_IN_ITS_PLACE.get(name, name) for name in step.__code__.co_names)
-            )
+        if not isinstance(step, FunctionType) or step.__code__.co_qualname != _STEP:
+            continue
+        names = step.__code__.co_names
+        if _ITS_NAMES.issuperset(names) and all(map(names.__contains__, _IN_ITS_PLACE)):  # or a torch that does more
+            step.__code__ = step.__code__.replace(co_names=tuple(_IN_ITS_PLACE.get(name, name) for name in names))
 
 
 def _call_as_it_is(wrapper: Any) -> None:
