@@ -61,11 +61,11 @@ def through_results(
             taken.append((get_gradient_edge(leaf), tangent))
     taken += [(get_gradient_edge(tensor), tensor) for tensor in inputs]
     taken += [(GradientEdge(*edge), tensor) for edge, tensor in results]
-    # what is not reached is not asked for a gradient in eager
+    # What is not reached is not asked for a gradient in eager. Nor is it noted: it may have no node by then, which the
+    # gradients keep of what they come to.
     taken = [(edge, tensor) for edge, tensor in taken if (edge.node, edge.output_nr) in reached]
-    made = _Through.apply(
-        found, [edge for edge, _ in taken], [edge for edge, _ in results], *(tensor for _, tensor in taken)
-    )
+    ended = [edge for edge, _ in results if edge in reached]
+    made = _Through.apply(found, [edge for edge, _ in taken], ended, *(tensor for _, tensor in taken))
     return list(made)
 
 
