@@ -30,6 +30,8 @@ def install() -> None:
     for name in [name for name in dir(InterpreterBuilder) if name.startswith(("create_icmp", "create_fcmp"))]:
         setattr(InterpreterBuilder, name, _comparison(getattr(InterpreterBuilder, name)))
     InterpreterBuilder.create_dot = _dot
+    InterpreterBuilder.create_maxnumf, InterpreterBuilder.create_minnumf = _number(numpy.fmax), _number(numpy.fmin)
+    InterpreterBuilder.get_all_ones_value = _all_ones(InterpreterBuilder.get_all_ones_value)
     ReduceOps.generic_reduce = _reduce
     ScanOps.generic_scan = _scan
     interpreter._patch_lang = _patched_once(interpreter._patch_lang)
@@ -48,9 +50,15 @@ def _patched_once(patch: Callable[..., Any]) -> Callable[..., Any]:
         if modules not in patched:
             patched.add(modules)
             patch(function)
+            tl.tensor.__index__ = _index
         return interpreter._LangPatchScope()  # in which nothing is changed
 
     return patch_once
+
+
+def _index(tensor: tl.tensor) -> int:
+    """A number of a loop: Triton 3.6 takes it from an array of one dimension, which numpy refuses from 2.5 on."""
+    return int(tensor.handle.data.item())
 
 
 def elementwise(function: Callable[..., torch.Tensor]) -> Callable[..., tl.tensor]:
@@ -80,6 +88,27 @@ def _cast(otherwise: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]
         return otherwise(self, source, target)
 
     return cast
+
+
+def _number(function: numpy.ufunc) -> Callable[..., TensorHandle]:
+    """The larger or the smaller of two, a number where the other is none: Triton 3.6's interpreter gives NaN."""
+
+    def chosen(self: InterpreterBuilder, one: TensorHandle, other: TensorHandle) -> TensorHandle:
+        return self.binary_op(one, other, function)
+
+    return chosen
+
+
+def _all_ones(otherwise: Callable[..., TensorHandle]) -> Callable[..., TensorHandle]:
+    """What an inversion is made with, of unsigned numbers, too: Triton 3.6's interpreter asks numpy for their -1."""
+
+    def all_ones(self: InterpreterBuilder, kind: Any) -> TensorHandle:
+        if not kind.scalar.is_int_unsigned():
+            return otherwise(self, kind)
+        dtype = interpreter._get_np_dtype(kind)
+        return TensorHandle(numpy.full(1, numpy.iinfo(dtype).max, dtype), kind.scalar)
+
+    return all_ones
 
 
 def _dot(
