@@ -246,7 +246,9 @@ def test_a_second_process_records_nothing(name):
         second = Training(PROGRAMS[name])
         assert not second.captured and not second.captured_later, second.said
         assert not second.stages
-        assert apart(second) == apart(first) == [name == "a loss that looks at a result behind it"]
+        # of the other losses, too, the first process has found that gradients are asked for elsewhere
+        assert apart(second) == [name.startswith("a loss")]
+    assert apart(first) == [name == "a loss that looks at a result behind it"]
 
 
 def apart(run):
