@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -126,3 +127,18 @@ def test_bounds_of_logit(eps):
     x = torch.tensor([-0.5, 0.05, 0.1, 0.3, 0.45, 0.5, 0.55, 0.65, 0.95, 1.0, 2.0, float("nan")])
     compiled = framejit.optimize(lambda x: torch.logit(x * 1, eps))
     torch.testing.assert_close(compiled(x), torch.logit(x * 1, eps), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_bounds_that_are_nan(dtype):
+    def fn(x):
+        y = x * 2
+        return (
+            y.clamp(min=math.nan), y.clamp(max=math.nan), torch.clip(y, math.nan, 1), y.clamp(-1.0, math.nan),
+            y.clamp_min(math.nan), y.clamp_max(math.nan),
+        )
+
+    compiled = framejit.optimize(fn, backend="fuse")
+    for _ in range(2):
+        x = torch.arange(-20, 21).to(dtype)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=0, atol=0, equal_nan=True)

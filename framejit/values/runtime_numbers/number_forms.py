@@ -4,14 +4,16 @@ assumed: `x.clamp(max=number)`, `x.masked_fill(mask, number)`, `torch.full(sizes
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
 
+from framejit.environment.nan_bounds import nan_alone_binds
 from framejit.values.base import Value
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
@@ -57,11 +59,19 @@ def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, V
             given[name] = number
         elif not isinstance(bound, ConstantValue):
             return None
-    for name in ("min", "max"):
-        bound = given.get(name, NONE)
-        if not isinstance(bound, ConstantValue) or bound.value is not None:
-            result = graph.call(f"clamp_{name}", [result, bound], is_method=True)
+    bounds = {name: given[name] for name in ("min", "max") if not is_none(given.get(name, NONE))}
+    for name, bound in bounds.items():
+        if len(bounds) == 1 and called.strip("_") in ("clamp", "clip") and not nan_alone_binds():
+            bound = _without_nan(graph, bound, -math.inf if name == "min" else math.inf)
+        result = graph.call(f"clamp_{name}", [result, bound], is_method=True)
     return graph.call("copy_", [tensor, result], is_method=True) if called.endswith("_") else result
+
+
+def _without_nan(graph: Graph, bound: Value, instead: float) -> Value:
+    """A bound, or another number in the place of nan."""
+    numbers = [ConstantValue(number) for number in (instead, math.inf, -math.inf)]
+    is_floating = isinstance(bound, TensorValue) and bound.fake.dtype.is_floating_point
+    return graph.call("nan_to_num", [bound, *numbers], is_method=True) if is_floating else bound
 
 
 def _clamp_on_one_side(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:

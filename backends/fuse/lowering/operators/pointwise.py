@@ -17,6 +17,7 @@ from framejit.backends.fuse.lowering.lowered_tensor import Tensor, compute_dtype
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES, lowers
 from framejit.backends.fuse.lowering.operators import arithmetic as a
 from framejit.backends.fuse.lowering.operators.promotion import result_type
+from framejit.environment.nan_bounds import nan_alone_binds
 
 Body = Callable[..., Any]
 
@@ -605,9 +606,15 @@ def holds_bound(bound: Any, dtype: torch.dtype) -> bool:
     return not isinstance(bound, torch.SymInt) and info.min <= bound <= info.max
 
 
+def _is_nan(bound: Any) -> bool:
+    return isinstance(bound, float) and math.isnan(bound)
+
+
 @lowers("clamp", "clip")
 def _lower_clamp(b: Builder, out: Value, x: Tensor, min: Any = None, max: Any = None) -> Any:
     if not (holds_bound(min, out.dtype) and holds_bound(max, out.dtype)):
+        return NotImplemented
+    if (min is None or max is None) and (_is_nan(min) or _is_nan(max)) and not nan_alone_binds():
         return NotImplemented
     return elementwise(b, out, _clamp, (x, min, max), (), {}, "clamp", cost=2)
 
