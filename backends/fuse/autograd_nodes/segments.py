@@ -144,27 +144,48 @@ def gradients(
     if all(tangent is None for tangent in tangents):
         tangents = [_zeros(edge) for edge in segment.outputs]
         ended += segment.outputs
-    ends: list[Any] = [*wanted, *(GradientEdge(*edge) for edge in segment.borders)]
+    # autograd does not go to where nothing is wanted: not beyond the borders to what only other segments lead to
+    own = [place for place, end in enumerate(wanted) if _node_behind(end) in segment.leaves]
+    ends: list[Any] = [*(wanted[place] for place in own), *(GradientEdge(*edge) for edge in segment.borders)]
+    found: list[torch.Tensor | None] = [None] * len(wanted)
+    if not ends:
+        return found
     given = [(GradientEdge(*edge), tangent) for edge, tangent in zip(segment.outputs, tangents) if tangent is not None]
-    with _ending_at(ended):
-        return list(
-            torch.autograd.grad(
-                [edge for edge, _ in given],
-                ends,
-                [tangent for _, tangent in given],
-                allow_unused=True,
-                retain_graph=True,
-                create_graph=differentiable,
-            )
+    with _ending_at(ended, segment.borders):
+        made = torch.autograd.grad(
+            [edge for edge, _ in given],
+            ends,
+            [tangent for _, tangent in given],
+            allow_unused=True,
+            retain_graph=True,
+            create_graph=differentiable,
         )
+    for place, gradient in zip(own, made):
+        found[place] = gradient
+    return [*found, *made[len(own) :]]
+
+
+def _node_behind(end: torch.Tensor | GradientEdge) -> Any:
+    """The node at which a gradient ends."""
+    return (get_gradient_edge(end) if isinstance(end, torch.Tensor) else end).node
 
 
 @contextmanager
-def _ending_at(borders: Sequence[Edge]) -> Iterator[None]:
-    """Lets no gradient through the nodes that these come out of."""
+def _ending_at(ended: Sequence[Edge], borders: Sequence[Edge]) -> Iterator[None]:
+    """Lets no gradient through the nodes that `ended` come out of, nor have a torch.autograd.Function beyond the
+    borders give one where none comes to it: what it gives for zeros need not be zeros."""
+    nodes = dict.fromkeys(node for node, _ in ended)
+    beyond = dict.fromkeys(node for node, _ in borders)
+    for node in (waiting := [*beyond]):
+        following = {before: None for before, _ in node.next_functions if before is not None and before not in beyond}
+        beyond |= following
+        waiting += following
     with ExitStack() as stack:
-        for node in dict.fromkeys(node for node, _ in borders):
+        for node in nodes:
             stack.callback(remove_hook, node.register_prehook(lambda given: (None,) * len(given)))
+        for node in beyond:
+            if isinstance(node, BackwardCFunction):
+                stack.callback(remove_hook, node.register_hook(lambda made, _: (None,) * len(made)))
         yield
 
 

@@ -32,9 +32,11 @@ def joined(
     """The segments joined; None where it can't be told what a program would go backwards from.
 
     `is_loss`: whether a result is a single number that a backward may begin at, by the result's number. All others must
-    lead to one, or one to all other such numbers. `position_of`: where a result stands among what the program is
-    given. What does not lead to the loss stands behind it: a loss behind such a tensor may be a part of the program's
-    loss, of which the tensor leads to another part.
+    lead to one, or one to all other such numbers. No torch.autograd.Function may be among what leads to it: what comes
+    to that besides goes backwards on its own, and a backward of the program's need not give for a sum of gradients the
+    sum of what it gives for each. `position_of`: where a result stands among what the program is given. What does not
+    lead to the loss stands behind it: a loss behind such a tensor may be a part of the program's loss, of which the
+    tensor leads to another part.
     """
     if sum(not segment.is_view for segment in segments) < 2:
         return None
@@ -46,6 +48,8 @@ def joined(
     for loss in losses:
         before = _leading_to(segments, loss)
         if before is None or not before.union((loss,)).issuperset(losses):
+            continue
+        if any(segments[number].has_function for number in before):
             continue
         others = [number for number in range(len(segments)) if number not in before and number != loss]
         place = position_of(segments[loss].results[0])
