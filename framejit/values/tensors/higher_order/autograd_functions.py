@@ -10,7 +10,7 @@ run in their place.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +27,7 @@ from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.higher_order.function_backward import (
     can_be_traced,
     captured_backward,
@@ -114,6 +115,7 @@ def _apply(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 class _Call:
     def __init__(self, frame: Frame, cls: Any, cls_value: Value, args: list[Value]) -> None:
         self.frame, self.cls, self.cls_value, self.args = frame, cls, cls_value, args
+        self.handed = args  # the arguments as the graph's node is given them
         self.ctx = ContextValue(cls, [ConstantValue(isinstance(a, TensorValue) and a.fake.requires_grad) for a in args])
 
     def _forward(self) -> tuple[Value, list[Value]]:
@@ -177,6 +179,7 @@ class _Call:
             raise Unsupported(
                 "an autograd.Function given a list, dict or object, which may be changed before its backward", CODE
             )
+        self.handed = [_as_tensor(arg) if isinstance(arg, SymNumberValue) else arg for arg in self.args]
         before, outside = set(graph.graph.nodes), effects.outside
         try:
             with torch.no_grad(), frame.capture.state_apart(), graph.taken_out():
@@ -206,7 +209,7 @@ class _Call:
         for each in reversed(made):
             graph.graph.erase_node(each)
         fakes = iter(self._recorded([t.fake for t in tensors], constant, target, taken))
-        return graph.add(target, (*(a.proxy() for a in self.args), *taken), form(fakes))
+        return graph.add(target, (*(a.proxy() for a in self.handed), *taken), form(fakes))
 
     def _node(
         self, made: list[fx.Node], results: list[TensorValue], constant: list[bool],
@@ -216,11 +219,13 @@ class _Call:
         elsewhere. `made`: what it consists of. `constant`: which results have no gradient. `form`: what `apply` gives,
         of its tensors."""
         name, why = self.cls.__name__, f"{self.cls.__qualname__} is an autograd.Function, and gradients are wanted"
-        apply, n_args = self.cls.apply, len(self.args)
+        n_args = len(self.args)
+        numbers = [place for place, arg in enumerate(self.args) if arg is not self.handed[place]]
+        apply = _with_numbers(self.cls.apply, numbers) if numbers else self.cls.apply
         capture, tensors = self.frame.capture, [a for a in self.args if isinstance(a, TensorValue)]
         kept = kept_of(self.ctx.saved, self.ctx.attributes) if self.cls not in capture.whole_functions else None
         may_lack_gradients = not self.ctx.makes_zeros and constant.count(False) > 1
-        if kept is None or may_lack_gradients or not can_be_traced(made, self.args):
+        if kept is None or may_lack_gradients or not can_be_traced(made, self.handed):
             return OpaqueCall(apply, name, why), []
         ctx = ContextValue(self.cls, [])
         found = captured_backward(
@@ -270,6 +275,21 @@ class _Call:
         )
         with self.frame.capture.graph.metadata.faking():
             return list(Recorded.apply(*inputs))
+
+
+def _as_tensor(number: SymNumberValue) -> Value:
+    """A number that is not assumed as a tensor that holds it exactly, from which the call takes it."""
+    tensor = number.in_dtype(torch.float64 if number.python_type() is float else torch.int64)
+    return number if tensor is None else tensor
+
+
+def _with_numbers(apply: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """`apply`, with numbers in the place of the tensors that hold them."""
+
+    def called(*given: Any) -> Any:
+        return apply(*(arg.item() if place in places else arg for place, arg in enumerate(given)))
+
+    return called
 
 
 def _is_of_the_program(value: Value) -> bool:

@@ -6,7 +6,8 @@ Where it does, or can't be captured, the frame is captured again, and leaves cal
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,17 +16,19 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.may_raise import draws_numbers
 from framejit.backends.subgraph import subgraph
+from framejit.guards.sources import BinarySource, CallSource, PairSource, Source
 from framejit.late_dataclass import dataclass
 from framejit.signals import FunctionStaysWhole, Raised, Restart, SkipFrame, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.sym_int import SIZE
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.higher_order.nested_graph import operand_node, refuse_data_sizes
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
-    from framejit.values.context import Frame
+    from framejit.values.context import Capture, Frame
 
 STABLE = frozenset((native.C_TYPE, native.C_ID, native.C_LACKS, native.C_NO_ATTR))
 """Checks of functions, modules and classes, which stay what they are between a forward and its backward."""
@@ -39,7 +42,8 @@ class Kept:
     """By `save_for_backward`: tensors and None."""
     attributes: dict[str, Value]
     tensors: list[TensorValue]
-    """The tensors among both, those that are saved first."""
+    """The tensors among both, those that are saved first; behind them what the backward takes of numbers that are not
+    assumed."""
 
 
 @dataclass
@@ -124,7 +128,9 @@ def captured_backward(
     version = capture.effects.version
     kept_operands = [TensorValue(operand_node(graph.graph, t.fake), t.fake, torch.Tensor) for t in kept.tensors]
     gradients = [TensorValue(operand_node(graph.graph, g), g, torch.Tensor) for g in _gradients(frame, results)]
-    stands_for = dict(zip(kept.tensors, kept_operands))
+    stands_for: dict[Value, Value] = dict(zip(kept.tensors, kept_operands))
+    stands_for |= {number: _as_kept(number) for value in kept.attributes.values() for number in _numbers_in(value)}
+    kept_numbers = {number.source for number in stands_for.values() if isinstance(number, SymNumberValue)}
     ctx.attributes = {name: _replaced(value, stands_for) for name, value in kept.attributes.items()}
     ctx.attributes["needs_input_grad"] = TupleValue(
         [ConstantValue(isinstance(arg, TensorValue) and arg.fake.requires_grad) for arg in args]
@@ -138,17 +144,20 @@ def captured_backward(
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
             answer = deep_realize(frame, [answer])[0]
         found = list(answer.items) if isinstance(answer, TupleValue) else [answer]
-        made = dict.fromkeys(node for node in graph.graph.nodes if node not in before)
-        operands = [value.node for value in (*kept_operands, *gradients)]
+        inputs = {value.node for value in graph.inputs}
+        made = dict.fromkeys(node for node in graph.graph.nodes if node not in before and node not in inputs)
+        kept_inputs = _numbers_taken(capture, kept_numbers, made)
+        operands = [value.node for value in (*kept_operands, *kept_inputs, *gradients)]
         inner = [node for node in made if node not in operands]
         refuse_data_sizes(inner, "backward")
     except (Raised, Unsupported, Restart, SkipFrame) as e:
         raise FunctionStaysWhole(cls) from e
+    known = {*made, *operands}
     if (
-        len(graph.inputs) != n_inputs
+        any(value.node not in known for value in graph.inputs[n_inputs:])
         or capture.effects.version != version
-        or any(guard.check not in STABLE for guard in guards)
-        or any(_is_odd(node) or not made.keys() >= {*node.all_input_nodes} for node in inner)
+        or not all(_holds_until_then(guard.check, guard.source, kept_numbers) for guard in guards)
+        or any(_is_odd(node) or not known >= {*node.all_input_nodes} for node in inner)
         or _writes_outside(inner)
         or not all(_fits(arg, gradient, operands, inner) for arg, gradient in zip(args, found))
         or len(found) != len(args)
@@ -160,9 +169,56 @@ def captured_backward(
         for gradient in found
     ]
     module = subgraph(operands, inner, [*places])
+    kept.tensors += kept_inputs
     for node in reversed(made):
         graph.graph.erase_node(node)
     return CapturedBackward(module, numbers)
+
+
+def _numbers_in(value: Value) -> Iterator[SymNumberValue]:
+    """The numbers that are not assumed in what a forward keeps."""
+    if isinstance(value, SymNumberValue):
+        yield value
+    elif isinstance(value, TupleValue):
+        for item in value.items:
+            yield from _numbers_in(item)
+
+
+def _as_kept(number: SymNumberValue) -> SymNumberValue:
+    """The number that a forward keeps, at a place of its own: what a backward reads at the number's place itself may be
+    another one by then."""
+    kept = copy(number)
+    kept.source = CallSource(number.source, kept_number)
+    if number.leaves == (number,):
+        kept.leaves = (kept,)
+    return kept
+
+
+def kept_number(number: int | float) -> int | float:
+    """A number as a forward keeps it for its backward, read when the forward runs."""
+    return number
+
+
+def _numbers_taken(capture: Capture, kept: Set[Source], nodes: Iterable[fx.Node]) -> list[TensorValue]:
+    """The inputs of the graph that nodes of a backward take, and that are made of the numbers that are kept."""
+    taken = {given for node in nodes for given in node.all_input_nodes}
+    return [
+        value for (place, _), value in capture.scalar_inputs.items() if value.node in taken and _is_made_of(place, kept)
+    ]
+
+
+def _is_made_of(place: Source | None, kept: Set[Source]) -> bool:
+    """Whether a number is one of those at `kept`, or made of them alone."""
+    if place in kept:
+        return True
+    if isinstance(place, PairSource):
+        return _is_made_of(place.left, kept) and _is_made_of(place.right, kept)
+    return isinstance(place, (BinarySource, CallSource)) and _is_made_of(place.origin, kept)
+
+
+def _holds_until_then(check: int, place: Source, kept: Set[Source]) -> bool:
+    """Whether what is guarded when the forward runs holds when the backward does."""
+    return _is_made_of(place, kept) or check in STABLE and not isinstance(place, BinarySource)
 
 
 def _undecorated(frame: Frame, cls: Any, cls_value: Value, ctx: Any) -> Value:
@@ -204,8 +260,8 @@ def _gradients(frame: Frame, results: Sequence[TensorValue]) -> list[torch.Tenso
         return [torch.empty_strided(f.shape, f.stride(), dtype=f.dtype, device=f.device) for f in fakes]
 
 
-def _replaced(value: Value, stands_for: Mapping[TensorValue, TensorValue]) -> Value:
-    if isinstance(value, TensorValue):
+def _replaced(value: Value, stands_for: Mapping[Value, Value]) -> Value:
+    if isinstance(value, (TensorValue, SymNumberValue)):
         return stands_for[value]
     if isinstance(value, TupleValue):
         return TupleValue([_replaced(item, stands_for) for item in value.items]) if value.cls is tuple else value
