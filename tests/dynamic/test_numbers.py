@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import enum
 import operator
 
 import pytest
@@ -198,3 +200,57 @@ def test_unary_plus(backend):
         return x * +n, +k + 1, operator.pos(n)
 
     compare(f, [lambda n=n: (torch.ones(n), n + 2) for n in (5, 7, 9, 4)], backend, 2)
+
+
+@BACKENDS
+def test_a_number_that_is_looked_for_in_a_table(backend):
+    """One entry for all that is in none of them, and one for each number that is."""
+    counted, table, words = collections.Counter([3, 6]), {8: 2.0, "8": 3.0, 7.0: 4.0}, {None: 1, (5,): 2}
+
+    def f(x, n):
+        if n in counted:
+            x = x + counted[n]
+        if n not in {1, 40}:
+            x = x * table.get(n, 1.5)
+        return x - n, counted[n], n in words, n in table.keys(), len(counted)
+
+    numbers = (10, 11, 12, 3, 6, 8, 7, 13, 14, 40, 3, 15, 8, 1, 50)
+    compare(f, [lambda n=n: (torch.ones(3), n) for n in numbers], backend, 8)
+
+
+@BACKENDS
+def test_a_number_that_is_looked_for_among_keys_with_an_equality_of_their_own(backend):
+    class Five(enum.IntEnum):
+        FIVE = 5
+
+    class Anything:
+        def __hash__(self):
+            return 6
+
+        def __eq__(self, other):
+            return other == 6
+
+    members, objects = {Five.FIVE, 9}, {Anything(): 1}
+
+    def f(x, n):
+        try:
+            found = objects[n]
+        except KeyError as e:
+            found = e.args
+        return x * n, n in members, n in objects, found
+
+    compare(f, [lambda n=n: (torch.ones(3), n) for n in (3, 4, 5, 6, 7, 9)], backend, 6)
+
+
+def test_a_table_whose_keys_change_is_asked_again():
+    known = {3}
+
+    def f(x, n):
+        return x + 1 if n in known else x - n
+
+    fast = framejit.optimize(f)
+    for n in (5, 6, 7):
+        assert torch.equal(fast(torch.ones(2), n), f(torch.ones(2), n))
+    known.add(9)
+    for n in (8, 9, 3, 10):
+        assert torch.equal(fast(torch.ones(2), n), f(torch.ones(2), n))

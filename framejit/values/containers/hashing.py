@@ -6,6 +6,7 @@ the object has, and when CPython compares it with another, asks the captured pro
 """
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 import types
@@ -25,6 +26,7 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.inspection import is_a, module_of
 from framejit.values.lazy import LazyValue
+from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -274,6 +276,15 @@ def existing_key(capture: Capture, value: Value, stored: int) -> Any:
     return key
 
 
+class _NoKey:
+    """Stands for something that is looked for, and is no key of the table."""
+
+
+_PLAIN_KEYS = frozenset((int, float, bool, str, bytes, tuple, type(None)))
+_MOST_CONDITIONS = 64
+"""In a table of more keys an int is looked for by its value."""
+
+
 class HashTable(Value):
     """A dict or a set while capturing; the base class of both. `items` is a real dict or set of stand-ins for the keys
     (`as_key`); only `changing` and `load` may change it."""
@@ -294,6 +305,26 @@ class HashTable(Value):
     def look_up(self, frame: Frame, value: Value) -> Any:
         """The key that stands for `value`, guarded to be none of the other objects in the table that it could be."""
         return self.tell_apart(frame, as_key(frame, value))
+
+    def search_key(self, frame: Frame, value: Value) -> Any:
+        """The key that stands for `value` where the table is only asked whether it holds it, or for its item: an int
+        that is left open, and is no key, is assumed to be none of them instead of what it is."""
+        value = realize(frame, value)
+        if isinstance(value, SymIntValue) and not value.is_of_data() and self._is_without(value):
+            return _NoKey()
+        return self.look_up(frame, value)
+
+    def _is_without(self, number: SymIntValue) -> bool:
+        """Whether it is a condition from here on that an int is no key; False, too, where other keys than plain ones
+        could equal it, or too many."""
+        now = number.size.node.hint
+        if len(self.items) > _MOST_CONDITIONS or not all(type(key) in _PLAIN_KEYS for key in self.items):
+            return False
+        numbers = [ConstantValue(key) for key in self.items if isinstance(key, (int, float))]
+        if any(key.value == now for key in numbers):
+            return False
+        outcomes = (on_sizes(operator.eq, number, key) for key in numbers)
+        return all(outcome is not None and not outcome.constant() for outcome in outcomes)
 
     def tell_apart(self, frame: Frame, key: Any) -> Any:
         self._meet_numbers(frame.capture, key)

@@ -218,7 +218,7 @@ class DictValue(HashTable, BuiltinMethods):
         given: list[Any] = list(args)
         named: dict[str, Any] = {k: realize(frame, v).constant() if k == "last" else v for k, v in kwargs.items()}
         if name in _OF_ONE_KEY and given:
-            given[0] = self.look_up(frame, given[0])
+            given[0] = self.search_key(frame, given[0]) if name in _READING else self.look_up(frame, given[0])
         elif name in _OF_ONE_KEY and "key" in named and self.cls is OrderedDict:
             named["key"] = self.look_up(frame, named["key"])
         if name == "move_to_end" or name == "popitem":
@@ -242,7 +242,7 @@ class DictValue(HashTable, BuiltinMethods):
 
     def getitem(self, frame: Frame, key: Value, owner: Value | None = None) -> Value:
         """`self[key]`, or that of the instance of a subclass that this is the dict of."""
-        found = real_call(frame, dict.get, self.items, [self.look_up(frame, key), None], {})
+        found = real_call(frame, dict.get, self.items, [self.search_key(frame, key), None], {})
         if found is not None:
             return found
         missing = None if owner is None else static_lookup(owner.python_type(), "__missing__", None)

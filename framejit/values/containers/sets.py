@@ -145,7 +145,7 @@ class SetValue(HashTable):
         if name == "copy" and self.cls is frozenset and not args:
             return self
         if len(args) == 1 and name == "__contains__":
-            operands = [self._member(frame, args[0])]
+            operands = [self._member(frame, args[0], searches=True)]
         elif len(args) == 1 and (name in _RELATIONS or name in _OPERATORS):
             part = set_part(args[0])
             if part is None:
@@ -163,12 +163,13 @@ class SetValue(HashTable):
         parts = [self, *(p for p in map(set_part, args) if p is not None)]
         return tuple({id(layout): layout for part in parts for layout in part.layouts}.values())
 
-    def _member(self, frame: Frame, value: Value) -> Any:
-        """The key of something that is looked for; a set is looked for as the frozenset that equals it."""
+    def _member(self, frame: Frame, value: Value, searches: bool = False) -> Any:
+        """The key of something that is looked for, if only to know whether it is there (`searches`); a set is looked
+        for as the frozenset that equals it."""
         part = set_part(value)
         if part is not None and part.cls is set and value.python_type().__hash__ is None:
             return self.tell_apart(frame, frozen_key(frame, part, value))
-        return self.look_up(frame, value)
+        return self.search_key(frame, value) if searches else self.look_up(frame, value)
 
     def _operand(self, frame: Frame, value: Value) -> Any:
         """A set or dict of stand-ins, or an iterator that takes the next item when CPython's code asks for it."""

@@ -1,0 +1,53 @@
+"""A training step that ends with its schedule: few entries serve all of it, and rates are eager's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn, optim
+from torch.optim import lr_scheduler
+
+import framejit
+
+from support import seed
+
+SCHEDULES = {
+    # an entry for each milestone, one for all steps between, and two to begin with
+    "milestones": (lambda o: lr_scheduler.MultiStepLR(o, [4, 9, 14], gamma=0.5), 6),
+    "exponential": (lambda o: lr_scheduler.ExponentialLR(o, 0.95), 3),
+    "cosine": (lambda o: lr_scheduler.CosineAnnealingLR(o, 10), 4),
+    "warm-up, then the inverse of a root": (
+        lambda o: lr_scheduler.LambdaLR(o, lambda n: min((n + 1) ** -0.5, (n + 1) * 8**-1.5)), 5
+    ),
+    "up, then down": (lambda o: lr_scheduler.LambdaLR(o, lambda n: min((n + 1) / 5, (20 - n) / 15)), 5),
+    "one cycle": (lambda o: lr_scheduler.OneCycleLR(o, 0.2, total_steps=30), 4),
+}
+
+
+def outcomes(schedule, compile_step):
+    seed(0)
+    module = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    optimiser = optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    scheduled = schedule(optimiser)
+
+    def step(x, y):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(module(x), y)
+        loss.backward()
+        optimiser.step()
+        scheduled.step()
+        return loss.detach()
+
+    run, found = compile_step(step), []
+    for _ in range(20):
+        loss = run(torch.randn(4, 5), torch.randint(0, 3, (4,)))
+        found.append((loss, optimiser.param_groups[0]["lr"]))
+    return run, found
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_step_with_its_schedule(name):
+    schedule, entries = SCHEDULES[name]
+    _, expected = outcomes(schedule, lambda step: step)
+    compiled, found = outcomes(schedule, lambda step: framejit.optimize(step, backend="fuse"))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert len(compiled.entries) <= entries
