@@ -297,7 +297,8 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
 def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
     a, b = _numbers_of_numpy(frame, a, b)
-    known = on_sizes(COMPARE[name], a, b)
+    beside_numbers = isinstance(a, SymNumberValue) or isinstance(b, SymNumberValue)
+    known = None if beside_numbers else on_sizes(COMPARE[name], a, b)
     if known is not None:
         return known
     a, b = _scalars(a, b, COMPARE[name])
@@ -309,6 +310,9 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
             outcome = scalar.compare(name, other, reflected)
             if outcome is not None:
                 return outcome
+    known = on_sizes(COMPARE[name], a, b) if beside_numbers else None  # what the number is has to be known
+    if known is not None:
+        return known
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
         return operate(frame, COMPARE[name], [a, b])
     if (isinstance(a, TensorValue) or isinstance(b, TensorValue)) and not _own(

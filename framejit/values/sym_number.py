@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
+from framejit.guards.computed_pair import of_one
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.values.base import Value
@@ -28,7 +29,7 @@ _OPERATIONS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow"}
 _LARGE = 1e50
 GREATEST_EXPONENT = 4
 """Powers of numbers up to the one, with exponents up to the other, are finite."""
-_COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
 # Elementwise operations whose result has the tensor's shape whatever the number is.
 ELEMENTWISE = frozenset(
     (
@@ -119,12 +120,19 @@ class SymNumberValue(Value):
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
         """The outcome of a comparison, guarded in place of the value; None where the value must be known."""
         number = _plain_number(other)
-        if number is None or self.leaves != (self,):
+        if number is None:
+            if not isinstance(other, SymNumberValue):
+                return None
+            a, b = (other, self) if reflected else (self, other)
+            return guarded_outcome(
+                self.capture, name, a.value, b.value, of_one(PairSource(a.source, b.source, COMPARE[name], name))
+            )
+        if self.leaves != (self,):
             return None
         function = getattr(operator, name)
         outcome = function(number, self.value) if reflected else function(self.value, number)
         self.capture.add_guard(
-            BinarySource(self.source, _COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome
+            BinarySource(self.source, COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome
         )
         return ConstantValue(outcome)
 
@@ -176,6 +184,17 @@ class SymNumberValue(Value):
             return False
         self.capture.add_guard(CallSource(self.source, fits_int64), native.C_ID, True)
         return True
+
+
+def guarded_outcome(
+    capture: Capture, name: str, a: int | float, b: int | float, place: Source | None
+) -> Value | None:
+    """The outcome of a comparison of two numbers, guarded at the place of that; None where it has none."""
+    if place is None:
+        return None
+    outcome = bool(getattr(operator, name)(a, b))
+    capture.add_guard(place, native.C_ID, outcome)
+    return ConstantValue(outcome)
 
 
 def fits_int64(number: int | float) -> bool:

@@ -24,7 +24,7 @@ from framejit.values.folding import fold
 from framejit.values.handlers import handles
 from framejit.values.runtime_numbers.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
-from framejit.values.sym_number import GREATEST_EXPONENT, SymNumberValue
+from framejit.values.sym_number import COMPARE, GREATEST_EXPONENT, SymNumberValue, guarded_outcome
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class SizeNumberValue(SymNumberValue):
         return None if function is None else computed_from_sizes(self.capture, function, *operands)
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
+        if isinstance(other, (SymIntValue, SymNumberValue)):
+            return self._compare_both(name, other, reflected)
         if self.of is None:  # the guard computes it
             place = self.source if _is_reached(self.source) else of_one(self.source)
             if place is None or not _is_reached(place):
@@ -134,6 +136,20 @@ class SizeNumberValue(SymNumberValue):
 
         kept = self._keeps_its_side_of(number) if name in ("eq", "ne") else self.of.keeps(outcome)
         return ConstantValue(outcome(self.value)) if kept else None
+
+    def _compare_both(self, name: str, other: SymIntValue | SymNumberValue, reflected: bool) -> Value | None:
+        """The outcome of a comparison with a number that is made of the same size."""
+        if isinstance(other, SymIntValue):
+            if other.is_of_data():
+                return None
+            number, source = other.size.node.hint, place_of(other)
+        else:
+            number, source = other.value, other.source
+        (a, left), (b, right) = sides = [(self.value, self.source), (number, source)]
+        if reflected:
+            (b, right), (a, left) = sides
+        place = of_one(PairSource(left, right, COMPARE[name], name))
+        return guarded_outcome(self.capture, name, a, b, place if place is not None and _is_reached(place) else None)
 
     def _keeps_its_side_of(self, number: float) -> bool:
         """Whether it is a condition from here on that it is greater than a number, or equal, or less, as it is now."""
