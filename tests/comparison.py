@@ -144,9 +144,9 @@ class Comparison:
         if hasattr(a, "__dict__") and not isinstance(
             a, (types.FunctionType, types.MethodType, types.ModuleType, functools.cached_property)
         ):
-            assert list(vars(a)) == list(vars(b)), (
-                f"attributes of {path}: {list(vars(a))} expected, got {list(vars(b))}"
-            )
+            # what aot_eager leaves at results before torch 2.13
+            names = [name for name in vars(b) if name != "_dynamo_weak_dynamic_indices" or name in vars(a)]
+            assert list(vars(a)) == names, f"attributes of {path}: {list(vars(a))} expected, got {names}"
             for name in vars(a):
                 if isinstance(a, torch.nn.Module) and name.endswith("hooks"):
                     continue  # keyed by a counter of the process, so never alike on two sides
