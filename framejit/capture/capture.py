@@ -46,6 +46,8 @@ from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.inspection import is_of_program, module_of, mro_of
+from framejit.values.journal import Assumed as AssumedNumber
+from framejit.values.journal import Journal
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.classes import is_python_class
 from framejit.values.objects.functions.function_values import CellValue
@@ -142,6 +144,7 @@ class Capture:
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
         self.ids_taken = False  # whether the captured code called id()
         self._guards: dict[Any, Guard] = {}
+        self._numbers_followed: set[Source] = set()
         self._memo: dict[int, tuple[Any, Value]] = {}
         self._real: dict[int, tuple[Value, Any]] = {}  # values by their ids, with the objects that they stand for
         self._looked_at: set[int] = set()  # ids of changed values that were looked at for changes of sizes
@@ -151,6 +154,7 @@ class Capture:
         self._graph_effects: GraphEffects | None = None
         self._distinct_done: set[tuple[Source, Source]] = set()
         self.distinct = DistinctObjects(self)
+        self.journal = Journal()
         self.layers = LayersAlike(self)
         self._caller_handles = sys.exception()
         self._stands_for: tuple[str, int] | None = None
@@ -238,8 +242,16 @@ class Capture:
     def add_guard(self, source: Source, check: int, payload: Any = None, also: tuple[Source, ...] = ()) -> None:
         if self.made_classes and self._is_of_made_class(source):
             return
-        guard = Guard(source, check, payload, also, self.user_line())
-        self._guards.setdefault(guard.key(), guard)
+        self.take_guard(Guard(source, check, payload, also, self.user_line()))
+
+    def follow_number(self, number: int, source: Source) -> Value:
+        """An int that is read at `source`, which a layer alike may have another one of."""
+        guard = Guard(source, native.C_EQUALS, number, (), self.user_line())
+        if self._guards.setdefault(guard.key(), guard) is guard:
+            self._numbers_followed.add(source)
+        elif source not in self._numbers_followed:  # who assumes it may still hold what was read then
+            self.journal.add(AssumedNumber(source))
+        return self.journal.named(number, source)
 
     def guards_so_far(self) -> list[Guard]:
         return list(self._guards.values())
@@ -256,7 +268,9 @@ class Capture:
             self._guards = before | {key: guard for key, guard in self._guards.items() if key not in before}
 
     def take_guard(self, guard: Guard) -> None:
-        """Add a guard that was made elsewhere."""
+        """Add a guard."""
+        if guard.check == native.C_EQUALS and self.journal.is_kept:
+            self.journal.add(AssumedNumber(guard.source))
         self._guards.setdefault(guard.key(), guard)
 
     def _is_of_made_class(self, source: Source) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,16 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.graph_identity import FIRST_VERSION, Layer
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.capture.followed_call import (
+    Followed,
+    Made,
+    Reach,
+    Repetition,
+    is_known_tuple,
+    is_owner,
+    is_plain_tuple,
+    reach_of,
+)
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
 from framejit.guards.lower import lower
@@ -28,16 +39,21 @@ from framejit.guards.sources import ArgSource, DictSource, IndexSource, KeySourc
 from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.mapping import DictValue
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.journal import FollowedNumber, NotFollowed, int_of
 from framejit.values.lazy import LazyValue
+from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.module import ModuleValue
+from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import wrap
 
 if TYPE_CHECKING:
     from framejit.capture.capture import Capture
-    from framejit.capture.side_effects import InSight
+    from framejit.capture.side_effects import InSight, SideEffects
     from framejit.interpreter.capturing import Frame
+    from framejit.values.journal import Owner
 
     Ordinary = Callable[[Any, Value, list[Value], dict[str, Value]], Value]
 
@@ -76,6 +92,10 @@ class _Layer:
     classes: set[type] = field(default_factory=set)
     """The classes of objects that were looked at in the module."""
     usable: bool = True
+    followed: Followed | None = None
+    """What the call did with what captured code has made, where it could come to such."""
+    free: set[Source] = field(default_factory=set)
+    """Where in the module numbers were read that may be others."""
 
 
 class LayersAlike:
@@ -111,8 +131,39 @@ class LayersAlike:
             result = self._stamped(layer, frame, module, given, in_sight)
             if result is not None:
                 return result
+        reach = reach_of(given, capture.effects) if len(known) < MOST_KINDS else None
+        if reach is None or not reach.owners:
+            return self._captured(known, frame, module, args, kwargs, ordinary, in_sight, None)
+        journal = capture.journal
+        start = journal.begin(reach.owners.values())
+        try:
+            args, kwargs = [*map(journal.follow, args)], {name: journal.follow(v) for name, v in kwargs.items()}
+            follow = partial(self._followed, reach, start)
+            return self._captured(known, frame, module, args, kwargs, ordinary, in_sight, follow)
+        finally:
+            journal.end()
+
+    def _followed(self, reach: Reach, start: int, result: Value) -> Followed:
+        return Followed(reach, self._capture.journal.events[start:], result, self._capture.effects)
+
+    def _captured(
+        self,
+        known: list[_Layer],
+        frame: Frame,
+        module: ModuleValue,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        ordinary: Ordinary,
+        in_sight: InSight,
+        follow: Callable[[Value], Followed] | None,
+    ) -> Value:
+        """Call a module by `ordinary`; what it did is known then, if it can be done once more."""
+        capture = self._capture
+        given = [*args, *kwargs.values()]
+        assert module.source is not None
         seq, n_ops, left, last = capture.seq, capture.graph.n_ops, capture.left_behind(), capture.graph.last_node()
         state, copies = native.snapshot_state(), len(capture.graph.copies)
+        followed: Followed | None = None
         result = ordinary(frame, module, args, kwargs)
         steps = capture.seq - seq
         if (
@@ -120,7 +171,7 @@ class LayersAlike:
             and len(known) < MOST_KINDS
             and left == capture.left_behind()
             and copies == len(capture.graph.copies)
-            and _is_plain(result)
+            and (_is_plain(result) if follow is None else (followed := follow(result)).is_repeatable)
             and self._reached.get(_first(module.source), -1) < seq
             and (after := capture.effects.in_sight()) is not None
             and after.is_as(in_sight)
@@ -131,7 +182,7 @@ class LayersAlike:
             known.append(
                 _Layer(
                     module.source, _places(frame), given, result, state, in_sight, seq, steps, n_ops, nodes,
-                    capture.guards_so_far(),
+                    capture.guards_so_far(), followed=followed,
                 )
             )
         return result
@@ -152,7 +203,7 @@ class LayersAlike:
             or any(capture.seq < seq <= capture.seq + layer.steps for seq in capture.forced)
         ):
             return None
-        taken = _Pairs(layer.root)
+        taken = _Pairs(layer.root, layer.followed)
         if not all(taken.alike(a, b) for a, b in zip(layer.given, given, strict=True)):
             return None
         if layer.tree is None:
@@ -163,6 +214,12 @@ class LayersAlike:
             return None
         if not layer.tree.check((*capture.flat_args, module.obj), capture.fn):
             return None
+        named = {source: _number_at(source, layer.root, module.obj) for source in layer.free}
+        repetition = None
+        if layer.followed is not None:
+            repetition = Repetition(layer.followed, taken, named)
+            if None in named.values() or not repetition.fits():
+                return None
         moved = _Moved(layer.root, module.source)
         nodes = dict(taken.nodes)
         tensors: dict[fx.Node, TensorValue] = {}
@@ -182,12 +239,19 @@ class LayersAlike:
         if made is None:
             return None
         for guard in layer.guards:
+            if guard.check == native.C_EQUALS and guard.source in layer.free:
+                guard = Guard(guard.source, guard.check, named[guard.source], (), guard.user_line)
             if guard.check != native.C_TENSOR:  # which those of the tensors are, that were made anew
                 capture.take_guard(_guard_on(guard, moved))
         capture.seq += layer.steps
         capture.graph.n_ops += layer.n_ops
         self.stamped += 1
-        return _Result(nodes | made, tensors, taken).of(layer.result)
+        counterparts = _Result(capture.effects, nodes | made, tensors, taken, layer.followed)
+        if repetition is not None:
+            repetition.carry_out(frame, counterparts.of)
+        if repetition is not None or any(map(_holds_followed, given)):
+            capture.journal.add(NotFollowed())
+        return counterparts.of(layer.result)
 
     def _prepare(self, layer: _Layer, taken: _Pairs) -> None:
         """Find what of the guards leads through the module, and whether the nodes can be stamped out."""
@@ -207,6 +271,13 @@ class LayersAlike:
                     layer.usable = False
                     return
                 layer.tensors.append((value, guard))
+        if layer.followed is not None:
+            way = {*_steps_to(layer.root)}
+            layer.free = {s for s in layer.followed.free if through[s] and _can_be_read(s, layer.root)}
+            sources = [leaf.source for leaf in layer.followed.leaves if leaf.source is not None]
+            if any(through[source] or source in way for source in sources):
+                layer.usable = False
+                return
         own = {*layer.nodes, *(value.node for value, _ in layer.tensors), *taken.nodes}
         read = {value.node for value in inputs.values() if value.source is not None and not through[value.source]}
         for node in layer.nodes:
@@ -224,9 +295,15 @@ class LayersAlike:
         if not layer.usable:
             return
         layer.given_on = {*_nodes_of(layer.result)}
+        if layer.followed is not None:
+            layer.given_on |= {tensor.node for tensor in layer.followed.tensors()}
         layer.classes = {guard.payload for guard in layer.guards if guard.check == native.C_TYPE}
         behind = _Moved(layer.root, ArgSource(len(self._capture.flat_args), "layer"))
-        layer.tree = lower([_guard_on(guard, behind) for guard in layer.guards])
+        layer.tree = lower([
+            _guard_on(guard, behind)
+            for guard in layer.guards
+            if not (guard.check == native.C_EQUALS and guard.source in layer.free)
+        ])
 
     def _names_own(self, layer: _Layer, guards: list[Guard], through: _Through) -> bool:
         """Whether a guard that does not lead through the module names something in it, or on the way to it: a key of a
@@ -248,17 +325,25 @@ class LayersAlike:
 class _Pairs:
     """The arguments of two calls, pair by pair."""
 
-    def __init__(self, root: Source) -> None:
+    def __init__(self, root: Source, followed: Followed | None) -> None:
         self._through = _Through(root)
         self._way = {*_steps_to(root)}
+        self._followed = followed
         self.nodes: dict[fx.Node, fx.Node] = {}
         """By the node of a tensor the one that takes its place."""
         self.values: dict[int, Value] = {}
         """By the id of a value of the first call the one of the second."""
+        self.owners: dict[int, Owner] = {}
+        """By the id of a list or object that captured code has made the one that takes its place."""
+        self._in_place: set[int] = set()
+        self.numbers: dict[int, int] = {}
+        """By the id of a number that is followed the one that takes its place."""
 
     def alike(self, first: Value, second: Value) -> bool:
         """Whether captured code can't tell the one argument from the other."""
         a, b = _looked_at(first), _looked_at(second)
+        if isinstance(a, FollowedNumber):
+            return self._numbers(a, b)
         self.values[id(a)] = b
         if a.source is not None and (self._through[a.source] or a.source in self._way):
             return False  # something of the module itself, which guards are moved away from
@@ -266,18 +351,49 @@ class _Pairs:
             return isinstance(a, LazyValue) and isinstance(b, LazyValue) and a.obj is b.obj and a.source == b.source
         if isinstance(a, TensorValue):
             return isinstance(b, TensorValue) and self._tensors(a, b)
+        if is_known_tuple(a) and is_known_tuple(b):
+            sizes = a.cls is torch.Size and b.cls is torch.Size
+            return a.existing is b.existing or (sizes and a.existing == b.existing)
         if type(a) is TupleValue and type(b) is TupleValue:
             return (
-                _is_plain_tuple(a)
-                and _is_plain_tuple(b)
+                a.cls is b.cls
+                and is_plain_tuple(a)
+                and is_plain_tuple(b)
                 and len(a.items) == len(b.items)
                 and all(map(self.alike, a.items, b.items))
             )
-        if type(a) is ConstantValue and type(b) is ConstantValue:
+        if isinstance(a, ConstantValue) and isinstance(b, ConstantValue):
             return type(a.value) is type(b.value) and (
                 a.value is b.value or (isinstance(a.value, _PLAIN) and repr(a.value) == repr(b.value))
             )
+        if self._followed is not None and a.source is None and b.source is None:
+            return self._made(a, b)
         return a is b and a.source is not None
+
+    def _numbers(self, a: FollowedNumber, b: Value) -> bool:
+        number = int_of(b)
+        if self._followed is None:  # nobody has seen what the call did with it
+            return number == a.known
+        return number is not None and self.numbers.setdefault(id(a), number) == number
+
+    def _made(self, a: Value, b: Value) -> bool:
+        """Whether one may take the place of another in what captured code has made."""
+        assert self._followed is not None
+        if type(a) is ClassValue:
+            return a is b
+        holds = self._followed.held_by(a)
+        if holds is not None:  # a dict that has stayed as it was
+            return a is b and all(self.alike(part, part) for part in holds)
+        if not self._followed.is_owner(a) or not is_owner(b) or a.python_type() is not b.python_type():
+            return False
+        known = self.owners.get(id(a))
+        if known is not None:
+            return known is b
+        if id(b) in self._in_place:
+            return False
+        self.owners[id(a)] = b
+        self._in_place.add(id(b))
+        return True
 
     def _tensors(self, a: TensorValue, b: TensorValue) -> bool:
         if self.nodes.setdefault(a.node, b.node) is not b.node:
@@ -302,23 +418,63 @@ class _Pairs:
 class _Result:
     """What a stamped call gives."""
 
-    def __init__(self, nodes: dict[fx.Node, fx.Node], tensors: dict[fx.Node, TensorValue], taken: _Pairs) -> None:
+    def __init__(
+        self,
+        effects: SideEffects,
+        nodes: dict[fx.Node, fx.Node],
+        tensors: dict[fx.Node, TensorValue],
+        taken: _Pairs,
+        followed: Followed | None,
+    ) -> None:
+        self._effects, self._followed = effects, followed
         self._nodes, self._tensors, self._taken = nodes, tensors, taken
         self._made: dict[int, Value] = {}
 
     def of(self, value: Value) -> Value:
+        value = _looked_at(value)
+        if isinstance(value, FollowedNumber):
+            return ConstantValue(self._taken.numbers.get(id(value), value.known))
+        owner = self._taken.owners.get(id(value))
+        if owner is not None:
+            return owner
         known = self._taken.values.get(id(value)) or self._made.get(id(value))
         if known is None:
             known = self._made[id(value)] = self._new(value)
         return known
 
     def _new(self, value: Value) -> Value:
-        if isinstance(value, TupleValue):
-            return TupleValue([self.of(item) for item in value.items])
+        made = None if self._followed is None else self._followed.made.get(id(value))
+        if made is not None:
+            return self._once_more(made)
+        if is_known_tuple(value) and value.cls is torch.Size:
+            new = TupleValue(value.items, value.cls)
+            new.existing = torch.Size(value.existing)  # each tensor gives others
+            return new
+        if is_plain_tuple(value):
+            return TupleValue([self.of(item) for item in value.items], value.cls)
         if not isinstance(value, TensorValue) or value.node not in self._nodes:
             return value
         node = self._nodes[value.node]
         return self._tensors.get(value.node) or TensorValue(node, node.meta["val"], value.cls)
+
+    def _once_more(self, made: Made) -> Value:
+        """What takes the place of something that the call has made."""
+        new: Value
+        if isinstance(made.value, ObjectValue):
+            self._made[id(made.value)] = new = ObjectValue(made.value.cls)
+            new.attrs = {name: self.of(held) for name, held in zip(made.names, made.holds)}
+        elif isinstance(made.value, ListValue):
+            self._made[id(made.value)] = new = ListValue([])
+            new.items = [*map(self.of, made.holds)]
+        elif isinstance(made.value, DictValue):
+            self._made[id(made.value)] = new = DictValue({})
+            new.items.update(zip(made.names, map(self.of, made.holds)))
+        else:
+            assert isinstance(made.value, TupleValue)
+            new = TupleValue([*map(self.of, made.holds)], made.value.cls)
+        if made.was_changed:
+            self._effects.changed(new)
+        return new
 
 
 class _Through(dict[Source, bool]):
@@ -401,17 +557,13 @@ def _looked_at(value: Value) -> Value:
     return value.realized or value if isinstance(value, LazyValue) else value
 
 
-def _is_plain_tuple(value: TupleValue) -> bool:
-    return value.cls is tuple and value.source is None and value.existing is None and not value.is_part
-
-
 def _is_plain(result: Value) -> bool:
     """Whether a result is one that can be made again."""
     if isinstance(result, TupleValue):
-        return type(result) is TupleValue and _is_plain_tuple(result) and all(map(_is_plain, result.items))
+        return is_plain_tuple(result) and all(map(_is_plain, result.items))
     if isinstance(result, TensorValue):
         return not (result.attrs or result.made_as or result.fake._has_symbolic_sizes_strides)
-    return type(result) is ConstantValue
+    return isinstance(result, ConstantValue)
 
 
 def _nodes_of(result: Value) -> Iterator[fx.Node]:
@@ -420,6 +572,20 @@ def _nodes_of(result: Value) -> Iterator[fx.Node]:
             yield from _nodes_of(item)
     elif isinstance(result, TensorValue):
         yield result.node
+
+
+def _holds_followed(value: Value) -> bool:
+    value = _looked_at(value)
+    return isinstance(value, FollowedNumber) or isinstance(value, TupleValue) and any(map(_holds_followed, value.items))
+
+
+def _number_at(source: Source, root: Source, obj: Any) -> int | None:
+    """The int that a source leads to, if `root` leads to `obj`."""
+    try:
+        number = _read(source, root, obj)
+    except (KeyError, IndexError):
+        return None
+    return number if type(number) is int else None
 
 
 def _steps_from(root: Source, source: Source) -> Iterator[Source]:

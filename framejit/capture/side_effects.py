@@ -227,7 +227,7 @@ class SideEffects:
         seen: set[int] = set()
         while waiting:
             value = waiting.pop()
-            if value.source is not None or type(value) is ConstantValue or id(value) in seen:
+            if value.source is not None or isinstance(value, ConstantValue) or id(value) in seen:
                 continue
             if type(value) is DictValue and value.cls is dict and all(type(key) is str for key in value.items):
                 holds = [*value.items.values()]

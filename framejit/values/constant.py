@@ -227,6 +227,8 @@ def guarded_constant(capture: Capture, obj: Any, source: Source) -> Value:
         and not is_a(obj, (bool, enum.Enum))
         and (type(obj) in EQUAL_TYPES or type(obj) is slice)
     )
+    if type(obj) is int and capture.journal.is_kept and not capture.made_classes:
+        return capture.follow_number(obj, source)
     capture.add_guard(source, native.C_EQUALS if by_value else native.C_ID, obj)
     return ConstantValue(obj, source)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from framejit.symbols.open_dim import OpenDim
     from framejit.values.base import Value
     from framejit.values.containers.mapping import DictValue
+    from framejit.values.journal import Journal
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
@@ -117,6 +118,7 @@ class Capture(Protocol):
     called_back: list[Value]
     ids_taken: bool
     made_classes: dict[type, Value]
+    journal: Journal
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]
     overrides: OverrideState
     transforms: int
@@ -145,6 +147,7 @@ class Capture(Protocol):
     # ---- objects and guards ----
     def add_guard(self, source: Source, check: int, payload: Any = None, also: tuple[Source, ...] = ()) -> None: ...
     def guards_apart(self) -> AbstractContextManager[list[Guard]]: ...
+    def follow_number(self, number: int, source: Source) -> Value: ...
     def guard_same(self, a: Source, b: Source) -> None: ...
     def guard_distinct(self, a: Source, b: Source) -> None: ...
     def guard_no_attribute(self, source: Source, name: str) -> None: ...

@@ -20,6 +20,7 @@ from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold, plain
 from framejit.values.inspection import has_operators
+from framejit.values.journal import of_followed
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_arguments import inverse
@@ -66,6 +67,9 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
     """The result of `a symbol b`, or of `a symbol= b` if `in_place`: numbers and sizes are computed, tensors become
     nodes, and the operators of classes are inlined in Python's order."""
     function, in_place_function, name = BINARY[symbol]
+    followed = of_followed(function, a, b)
+    if followed is not None:
+        return followed
     a, b = _numbers_of_numpy(frame, a, b)
     expression = (
         (None if _is_open_float(a) or _is_open_float(b) else on_sizes(function, a, b))
@@ -296,6 +300,9 @@ def _scalars(a: Value, b: Value, function: Any) -> tuple[Value, Value]:
 
 def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
     """`name` is lt, le, eq, ne, gt or ge."""
+    followed = of_followed(COMPARE[name], a, b)
+    if followed is not None:
+        return followed
     a, b = _numbers_of_numpy(frame, a, b)
     beside_numbers = isinstance(a, SymNumberValue) or isinstance(b, SymNumberValue)
     known = None if beside_numbers else on_sizes(COMPARE[name], a, b)

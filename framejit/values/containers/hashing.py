@@ -297,6 +297,10 @@ class HashTable(Value):
         self.reshaped = 0  # grows when keys come, go or move
         self.owner: Value | None = None  # the instance of a subclass that this is the built-in part of
 
+    def has_plain_keys(self) -> bool:
+        """Whether all keys are text or numbers, which are what they are for ever."""
+        return all(type(key) in (str, int) for key in self.items)
+
     @property
     def whole(self) -> Value:
         """The object that the program knows."""

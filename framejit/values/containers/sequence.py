@@ -21,6 +21,7 @@ from framejit.values.containers.sorting import sort_values
 from framejit.values.folding import plain
 from framejit.values.indices import as_index
 from framejit.values.inspection import instance_dict, is_a, module_of
+from framejit.values.journal import Appended, Changed, Held, Wrote, int_of
 from framejit.values.lazy import LazyValue
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.wrap import from_python, makes, wraps
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.builtins.reflection import IdValue
     from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.journal import Journal
 
 
 LARGEST_REPETITION = 1_000_000
@@ -365,6 +367,8 @@ class ListValue(SequenceValue):
     mutable = True
 
     cls: type = list
+    journal: Journal | None = None
+    """While a call is followed that may come to the list: what is told of each look at `items`."""
 
     def __init__(
         self, items: list[Value], source: Source | None = None, look: Callable[[], list[Value]] | None = None
@@ -387,12 +391,21 @@ class ListValue(SequenceValue):
             look, self._look = self._look, None
             self._items = look() + self._items
             self._rewritten = True
+        if self.journal is not None:
+            self.journal.add(Held(self, (), tuple(self._items)))
         return self._items
 
     @items.setter
     def items(self, items: list[Value]) -> None:
         """The list's items. Asking guards the length of an existing list; appending does not ask."""
+        if self.journal is not None:
+            self.journal.add(Changed(self))
         self._look, self._items, self._rewritten = None, items, True
+
+    @property
+    def kept_items(self) -> list[Value]:
+        """What `items` holds of a list that is known, without telling the journal."""
+        return self._items
 
     def children(self) -> Iterator[Value]:
         return iter(self._items)
@@ -411,8 +424,51 @@ class ListValue(SequenceValue):
 
     def touch(self, frame: Frame) -> None:
         """Called at each change."""
+        self._touch(frame)
+        if self.journal is not None:
+            self.journal.add(Changed(self))
+
+    def _touch(self, frame: Frame) -> None:
         frame.capture.effects.changed(self)
         self.changes += 1
+
+    def truth(self, frame: Frame) -> bool:
+        return frame.truth(self._len(frame)) if self.journal is not None else super().truth(frame)
+
+    def _subscript(self, frame: Frame, key: Value) -> Value:
+        if self.journal is not None:
+            key = realize(frame, key)
+            place = self._place(key)
+            if place is not None:
+                found = self.journal.read(self, key, self._items[place])
+                assert found is not None
+                return found
+        return super()._subscript(frame, key)
+
+    def _place(self, key: Value) -> int | None:
+        """The place that a number is the index of; None without one."""
+        index = int_of(key)
+        size = len(self._items)
+        return index % size if index is not None and self.is_known and -size <= index < size else None
+
+    @method("__len__")
+    def _len(self, frame: Frame) -> Value:
+        if self.journal is not None and self.is_known:
+            return self.journal.length(self, len(self._items))
+        return super()._len(frame)
+
+    def append(self, frame: Frame, item: Value) -> None:
+        self._touch(frame)
+        if self.journal is not None:
+            self.journal.add(Appended(self, item))
+        self._items.append(item)
+
+    def write(self, frame: Frame, place: int, key: Value, value: Value) -> None:
+        """Put a value at a place, which the program names by `key`."""
+        self._touch(frame)
+        if self.journal is not None:
+            self.journal.add(Wrote(self, key, value))
+        self._items[place] = value
 
     def is_part_of(self, value: Value) -> bool:
         """Whether a value is this very list, or the instance of a subclass of which this is the built-in part."""
@@ -428,6 +484,10 @@ class ListValue(SequenceValue):
         known = other if isinstance(other, SequenceValue) and other.python_type() in (list, tuple) else None
         if self.is_part_of(other):  # what it holds by now: what it is given comes behind that
             known = self if other is self or not _ASKED_FOR_ITSELF else self.make(list(gathered(frame, other)))
+        if known is not None and self.journal is not None:
+            for item in [*known.items]:
+                self.append(frame, item)
+            return
         if known is not None:
             self.touch(frame)
             self.items.extend(known.items)
@@ -438,8 +498,7 @@ class ListValue(SequenceValue):
 
     @method("append")
     def _append(self, frame: Frame, item: Value) -> Value:
-        self.touch(frame)
-        self._items.append(item)
+        self.append(frame, item)
         return NONE
 
     @method("extend")
@@ -499,6 +558,12 @@ class ListValue(SequenceValue):
 
     @method("__setitem__")
     def _setitem(self, frame: Frame, place: Value, value: Value) -> Value:
+        if self.journal is not None:
+            place = realize(frame, place)
+            at = self._place(place)
+            if at is not None:
+                self.write(frame, at, place, value)
+                return NONE
         key = self._index(frame, place)
         if not isinstance(key, slice):
             self._edit(frame, list.__setitem__, key, value)

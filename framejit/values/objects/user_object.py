@@ -33,6 +33,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import hides_dict, instance_dict, is_a, module_of
+from framejit.values.journal import Changed, Held, Wrote
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
@@ -42,6 +43,7 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
+    from framejit.values.journal import Journal
 
 _ABSENT = object()
 _MODELS = "framejit.models."
@@ -82,14 +84,33 @@ class ObjectValue(Value):
 
     mutable = True
     looked_up = True
+    journal: Journal | None = None
+    """While a call is followed that may come to the object: what is told of each look at `attrs`."""
 
     def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
         self.cls, self.obj, self.source, self.base = cls, obj, source, base
-        self.attrs: dict[str, Value | None] = {}
+        self._attrs: dict[str, Value | None] = {}
         if isinstance(base, HashTable):
             base.owner = self
         elif isinstance(base, TupleValue):
             base.is_part = True
+
+    @property
+    def attrs(self) -> dict[str, Value | None]:
+        if self.journal is not None:
+            self.journal.add(Held(self, tuple(self._attrs), tuple(self._attrs.values())))
+        return self._attrs
+
+    @attrs.setter
+    def attrs(self, attrs: dict[str, Value | None]) -> None:
+        if self.journal is not None:
+            self.journal.add(Changed(self))
+        self._attrs = attrs
+
+    @property
+    def kept_attributes(self) -> dict[str, Value | None]:
+        """What `attrs` holds, without telling the journal."""
+        return self._attrs
 
     def python_type(self) -> type:
         return self.cls
@@ -98,7 +119,7 @@ class ObjectValue(Value):
         return f"{self.cls.__qualname__} object" + (f" {self.source.name()!r}" if self.source is not None else "")
 
     def children(self) -> Iterator[Value]:
-        yield from (v for v in self.attrs.values() if v is not None)
+        yield from (v for v in self._attrs.values() if v is not None)
         if self.base is not None:
             yield self.base
 
@@ -170,8 +191,12 @@ class ObjectValue(Value):
 
     def instance_attribute(self, frame: Frame, name: str, shadowing: bool = False) -> Value | None:
         """The value in the instance's own dict under `name`, or None, whose absence is guarded."""
-        if name in self.attrs:
-            return self.attrs[name]
+        if self.journal is not None:
+            found = self.journal.read(self, name, self._attrs.get(name))
+            if found is not None:
+                return found
+        if name in self._attrs:
+            return self._attrs[name]
         if self.obj is None:
             return None
         own = instance_dict(self.obj)
@@ -248,10 +273,16 @@ class ObjectValue(Value):
             not self.cls.__dictoffset__ or self.obj is not None and instance_dict(self.obj) is None
         ):
             raise Unsupported(f"setting attribute {name!r} of {self.describe()}")
-        if name in self.attrs and self.attrs[name] is None:
+        if name in self._attrs and self._attrs[name] is None:
             raise Unsupported(f"setting attribute {name!r} again after deleting it")  # it would move to the end
+        self.write(frame, name, value)
+
+    def write(self, frame: Frame, name: str, value: Value) -> None:
+        """Keep what an attribute is from now on."""
         frame.capture.effects.changed(self)
-        self.attrs[name] = value
+        if self.journal is not None:
+            self.journal.add(Wrote(self, name, value))
+        self._attrs[name] = value
 
     def delete_attribute(self, frame: Frame, name: str) -> None:
         """`del self.name`, or of an entry of the instance's dict."""
@@ -268,6 +299,8 @@ class ObjectValue(Value):
         if slot and not written:
             self.getattr(frame, name)
         frame.capture.effects.changed(self)
+        if self.journal is not None:
+            self.journal.add(Changed(self))
         if written and name not in own and not (slot and hasattr(self.obj, name)):
             del self.attrs[name]  # the real object never had it
         else:
@@ -607,8 +640,7 @@ class InstanceDictValue(Value):
         static = static_lookup(owner.cls, key, None) if type(key) is str else None
         if type(key) is not str or is_a(static, types.MemberDescriptorType) or owner.attrs.get(key, value) is None:
             raise Unsupported(f"writing {key!r} into the __dict__ of {owner.describe()}")
-        frame.capture.effects.changed(owner)
-        owner.attrs[key] = value
+        owner.write(frame, key, value)
 
     def reconstruct(self, cg: Codegen) -> None:
         self.owner.load_dict(cg)
