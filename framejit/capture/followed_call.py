@@ -64,7 +64,7 @@ def reach_of(given: list[Value], effects: SideEffects) -> Reach | None:
     seen: set[int] = set()
     waiting = [*given]
     while waiting:
-        value = _looked_at(waiting.pop())
+        value = as_realized(waiting.pop())
         if id(value) in seen or isinstance(value, (ConstantValue, LazyValue)):
             continue
         seen.add(id(value))
@@ -118,7 +118,8 @@ def is_known_tuple(value: Value) -> TypeGuard[TupleValue]:
     return type(value) is TupleValue and value.cls in (tuple, torch.Size) and value.existing is not None
 
 
-def _looked_at(value: Value) -> Value:
+def as_realized(value: Value) -> Value:
+    """What a value that is wrapped when it is looked at was found to be, if it was."""
     return value.realized or value if isinstance(value, LazyValue) else value
 
 
@@ -186,7 +187,7 @@ class Followed:
 
     def _note(self, value: Value, effects: SideEffects) -> bool:
         """Note what a value left behind is made of; whether it can be made again."""
-        value = _looked_at(value)
+        value = as_realized(value)
         if id(value) in self.made or id(value) in self._reach.owners or isinstance(value, ConstantValue):
             if isinstance(value, FollowedNumber):
                 self.numbers.append(value)
@@ -215,7 +216,7 @@ class Followed:
     def tensors(self) -> Iterator[TensorValue]:
         """The tensors that changes have left."""
         for value in (*self.left, *(part for made in self.made.values() for part in made.holds)):
-            value = _looked_at(value)
+            value = as_realized(value)
             if isinstance(value, TensorValue):
                 yield value
             elif isinstance(value, TupleValue):

@@ -27,6 +27,7 @@ from framejit.capture.followed_call import (
     Made,
     Reach,
     Repetition,
+    as_realized,
     is_known_tuple,
     is_owner,
     is_plain_tuple,
@@ -341,7 +342,7 @@ class _Pairs:
 
     def alike(self, first: Value, second: Value) -> bool:
         """Whether captured code can't tell the one argument from the other."""
-        a, b = _looked_at(first), _looked_at(second)
+        a, b = as_realized(first), as_realized(second)
         if isinstance(a, FollowedNumber):
             return self._numbers(a, b)
         self.values[id(a)] = b
@@ -431,7 +432,7 @@ class _Result:
         self._made: dict[int, Value] = {}
 
     def of(self, value: Value) -> Value:
-        value = _looked_at(value)
+        value = as_realized(value)
         if isinstance(value, FollowedNumber):
             return ConstantValue(self._taken.numbers.get(id(value), value.known))
         owner = self._taken.owners.get(id(value))
@@ -552,11 +553,6 @@ def _places(frame: Frame) -> list[tuple[CodeType, int]]:
     return [(each.code, each.pc) for each in frame.chain()]
 
 
-def _looked_at(value: Value) -> Value:
-    """What is known of an argument."""
-    return value.realized or value if isinstance(value, LazyValue) else value
-
-
 def _is_plain(result: Value) -> bool:
     """Whether a result is one that can be made again."""
     if isinstance(result, TupleValue):
@@ -575,7 +571,7 @@ def _nodes_of(result: Value) -> Iterator[fx.Node]:
 
 
 def _holds_followed(value: Value) -> bool:
-    value = _looked_at(value)
+    value = as_realized(value)
     return isinstance(value, FollowedNumber) or isinstance(value, TupleValue) and any(map(_holds_followed, value.items))
 
 
