@@ -3,21 +3,17 @@ gives nan, as `clamp_min` and `clamp_max` do."""
 from __future__ import annotations
 
 import math
-import threading
 from functools import cache
 
 import torch
+
+from framejit.environment.own_thread import asked_apart
 
 
 @cache
 def nan_alone_binds() -> bool:
     """Whether the result is nan."""
-    found: list[bool] = []
-    # In a thread of its own: no mode of the program's is on there.
-    thread = threading.Thread(target=lambda: found.append(_clamped_is_nan()))
-    thread.start()
-    thread.join()
-    return found == [True]
+    return asked_apart(_clamped_is_nan) is True
 
 
 def _clamped_is_nan() -> bool:

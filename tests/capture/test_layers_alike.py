@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import framejit
 from framejit.capture.layers_alike import LayersAlike
+from tests.capture.interpreted_layers import same_as_interpreted
 
 from comparison import assert_same
 from support import CountingBackend
@@ -101,21 +102,7 @@ def test_layers_are_stamped(stamped, grad, training):
 
 
 def test_stamped_captures_are_those_of_the_interpreter(monkeypatch):
-    def captured():
-        model, backend = Stack().eval(), CountingBackend()
-        fast = framejit.optimize(model.forward, backend=backend)
-        fast(X)
-        (graph,) = backend.graphs
-        (entry,) = fast.entries
-        records = sorted((r.text, r.user_line) for r in entry.tag.records)
-        nodes = [(n.name, n.meta.get("stack_trace"), n.meta.get("place")) for n in graph.graph.nodes]
-        return graph.code, nodes, records
-
-    alike = captured()
-    monkeypatch.setattr(
-        LayersAlike, "call", lambda self, frame, module, args, kwargs, ordinary: ordinary(frame, module, args, kwargs)
-    )
-    assert alike == captured()
+    same_as_interpreted(monkeypatch, lambda: Stack().eval(), X)
 
 
 def _swap(layer):

@@ -6,6 +6,7 @@ import torch
 
 import framejit
 from framejit.capture.layers_alike import LayersAlike
+from tests.capture.interpreted_layers import same_as_interpreted
 
 from comparison import assert_same
 from support import CountingBackend
@@ -154,22 +155,8 @@ def test_gradients_through_caches():
 
 
 def test_stamped_captures_are_those_of_the_interpreter(monkeypatch):
-    def captured():
-        model, backend = Stack(state=GrowingCache).eval(), CountingBackend()
-        fast = framejit.optimize(model.forward, backend=backend)
-        with torch.no_grad():
-            fast(X)
-        (graph,) = backend.graphs
-        (entry,) = fast.entries
-        records = sorted((r.text, r.user_line) for r in entry.tag.records)
-        nodes = [(n.name, n.meta.get("stack_trace"), n.meta.get("place")) for n in graph.graph.nodes]
-        return graph.code, nodes, records
-
-    alike = captured()
-    monkeypatch.setattr(
-        LayersAlike, "call", lambda self, frame, module, args, kwargs, ordinary: ordinary(frame, module, args, kwargs)
-    )
-    assert alike == captured()
+    with torch.no_grad():
+        same_as_interpreted(monkeypatch, lambda: Stack(state=GrowingCache).eval(), X)
 
 
 def _number(layer):

@@ -8,7 +8,6 @@ anywhere torch says of a leaf that nobody knows.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
@@ -19,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from framejit import _native
 from framejit.environment.hook_handles import remove_hook
+from framejit.environment.own_thread import asked_apart
 from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 
 WORD: Final = 8
@@ -56,12 +56,7 @@ def leaf_node() -> Any:
 @cache
 def can_watch() -> bool:
     """Whether hooks can be seen in this process."""
-    found: list[bool] = []
-    # In a thread of its own: no mode of the program's is on there.
-    thread = threading.Thread(target=lambda: found.append(_set_up()))
-    thread.start()
-    thread.join()
-    return found == [True]
+    return asked_apart(_set_up) is True
 
 
 class _Pair(torch.autograd.Function):

@@ -9,7 +9,6 @@ nobody holds. (Nodes of Python's hold what comes to them until their backward is
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +17,7 @@ from typing import Any, Final
 import torch
 
 from framejit import _native
+from framejit.environment.own_thread import asked_apart
 
 SMALL: Final = 1 << 16
 """Bytes of gradients that are left where they are."""
@@ -60,12 +60,8 @@ def _emptied(tangent: Any) -> torch.Tensor:
 def usual_references(node: Callable[..., Any]) -> References | None:
     """The references to a gradient that nobody holds, in the `backward` of a segment given to the node of autograd that
     is made by `node(segment, call, inputs, made, *taken)`; None where that cannot be told."""
-    counts: list[References] = []
-    # In a thread of its own: no mode of the program's is on there.
-    thread = threading.Thread(target=lambda: counts.extend((_counted(node), _counted(node))))
-    thread.start()
-    thread.join()
-    return counts[0] if len({*counts}) == 1 and all(counts[0]) else None
+    counts = asked_apart(lambda: (_counted(node), _counted(node)))
+    return counts[0] if counts is not None and counts[0] == counts[1] and all(counts[0]) else None
 
 
 def _counted(node: Callable[..., Any]) -> References:

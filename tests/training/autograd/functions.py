@@ -15,3 +15,14 @@ def gradients(fn, *inputs):
 def chain(x, w):
     h = torch.tanh(x @ w)
     return F.gelu(h) * h.sigmoid()
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.neg() * ctx.alpha, None

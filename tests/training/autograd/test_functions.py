@@ -9,6 +9,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 import framejit
+from tests.training.autograd.functions import Reversed
 
 from support import seed
 from twins import Twins, leaf
@@ -54,17 +55,6 @@ class Linear(Function):
         of_x = gradient.mm(weight) * 3 if ctx.needs_input_grad[0] else None
         of_weight = gradient.t().mm(x) if ctx.needs_input_grad[1] else None
         return of_x, of_weight, gradient.sum(0) if bias is not None else None
-
-
-class Reversed(Function):
-    @staticmethod
-    def forward(ctx, x, alpha):
-        ctx.alpha = alpha
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient.neg() * ctx.alpha, None
 
 
 class Several(Function):

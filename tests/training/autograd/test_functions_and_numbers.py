@@ -5,21 +5,11 @@ import torch
 from torch import nn
 
 import framejit
+from tests.training.autograd.functions import Reversed
 
 from support import seed
 
 BACKENDS = ("eager", "fuse")
-
-
-class Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.scale = scale
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient.neg() * ctx.scale, None
 
 
 class Compared(torch.autograd.Function):
@@ -69,7 +59,7 @@ def outcomes(step, arguments):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_one_graph_for_all_numbers(backend):
     def step(w, scale):
-        result = Scaled.apply(w * 2, scale).tanh()
+        result = Reversed.apply(w * 2, scale).tanh()
         result.sum().backward()
         return result
 
