@@ -64,13 +64,40 @@ def by_check(x):
     return x + 1
 
 
+def by_a_function_that_tells(x):
+    def are_positive(y) -> bool:
+        return bool((y > 0).all())
+
+    if not are_positive(x):
+        raise ValueError("not positive")
+    return x.log()
+
+
+def by_one_that_denies(x):
+    def is_zero(y):
+        return not y.any()
+
+    if is_zero(x):
+        raise ValueError("nothing but zeros")
+    return x / x.sum()
+
+
+def by_a_truth_in_a_variable(x):
+    fine = bool(x.min() > 0)
+    assert fine, "not positive"
+    return x + 1
+
+
 def under_a_mode(x):
     with torch.no_grad():
         assert x.min() > 0, "low"
         return x + 1
 
 
-EACH = [asserts, raises, raises_unless, number, integer, in_a_call, by_torch, by_check, under_a_mode]
+EACH = [
+    asserts, raises, raises_unless, number, integer, in_a_call, by_torch, by_check, by_a_function_that_tells,
+    by_one_that_denies, by_a_truth_in_a_variable, under_a_mode,
+]
 
 
 @pytest.mark.parametrize("fn", EACH)

@@ -8,6 +8,7 @@ from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.selected_branches import Meeting, truth_at_jump
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
+from framejit.values.runtime_numbers.read_number import negated, read_bool
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -59,12 +60,16 @@ def unary(frame: Frame, ins: Instruction) -> None:
 
 @opcode("UNARY_NOT")
 def unary_not(frame: Frame, ins: Instruction) -> None:
-    frame.push(ConstantValue(not frame.truth(frame.pop())))
+    frame.push(negated(frame, realize(frame, frame.pop())))
 
 
 @opcode("TO_BOOL", since=(3, 13))
 def to_bool(frame: Frame, ins: Instruction) -> int | None:
-    truth = truth_at_jump(frame, frame.pop(), frame.pc + 1)
+    value = realize(frame, frame.pop())
+    if frame.instructions[frame.pc + 1].name == "UNARY_NOT":
+        frame.push(read_bool(frame, value) or ConstantValue(frame.truth(value)))
+        return None
+    truth = truth_at_jump(frame, value, frame.pc + 1)
     if isinstance(truth, Meeting):
         return truth.place
     frame.push(ConstantValue(truth))

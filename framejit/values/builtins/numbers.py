@@ -24,7 +24,7 @@ from framejit.values.objects.user_object import ObjectValue, length_by_method
 from framejit.values.operators import by_special_methods
 from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_arithmetic import compute
-from framejit.values.runtime_numbers.read_number import ReadNumberValue, read_float
+from framejit.values.runtime_numbers.read_number import ReadNumberValue, read_bool, read_float
 from framejit.values.runtime_numbers.size_number import SizeNumberValue, as_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.overrides import handed_over
@@ -129,9 +129,8 @@ def _pow(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(bool)
 def _bool(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args and isinstance(args[0], ReadNumberValue):
-        return args[0].is_true()
-    return ConstantValue(frame.truth(args[0]) if args else False)
+    read = read_bool(frame, args[0]) if len(args) == 1 and not kwargs else None
+    return read or ConstantValue(frame.truth(args[0]) if args else False)
 
 
 def _number(cls: type, method: str) -> Handler:

@@ -18,6 +18,7 @@ from framejit.values.handlers import HANDLERS, handles
 from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import BINARY, COMPARE
+from framejit.values.runtime_numbers.read_number import negated
 from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ for _name, _function in COMPARE.items():
     HANDLERS[_function] = functools.partial(lambda n, frame, a, k: frame.compare(n, a[0], a[1]), _name)
 HANDLERS[operator.getitem] = lambda frame, a, k: frame.subscript(a[0], a[1])
 HANDLERS[operator.contains] = lambda frame, a, k: ConstantValue(frame.contains(a[0], a[1]))
-HANDLERS[operator.not_] = lambda frame, a, k: ConstantValue(not frame.truth(a[0]))
+HANDLERS[operator.not_] = lambda frame, a, k: negated(frame, a[0])
 HANDLERS[operator.neg] = lambda frame, a, k: frame.unary("-", a[0])
 HANDLERS[operator.is_] = lambda frame, a, k: ConstantValue(frame.same(a[0], a[1]))
 HANDLERS[operator.pos] = lambda frame, a, k: frame.unary("+", a[0])

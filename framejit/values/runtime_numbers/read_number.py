@@ -21,7 +21,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.sym_number import ELEMENTWISE
-from framejit.values.tensors.tensor import TensorValue
+from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue
 
 if TYPE_CHECKING:
     from torch import fx
@@ -233,6 +233,28 @@ def read_int(frame: Frame, tensor: TensorValue) -> Value | None:
     return number.rounded(torch.trunc) if isinstance(number, ReadNumberValue) else None
 
 
+def read_bool(frame: Frame, value: Value) -> ReadNumberValue | None:
+    """`bool(value)` of a number that was read from a tensor, or of a tensor; None of everything else, and where a graph
+    can't read it."""
+    if isinstance(value, ReadNumberValue):
+        return value.is_true()
+    if not isinstance(value, TensorValue) or frame.capture.overrides.modes:
+        return None
+    number = read_number(frame, value, bool, "bool()", (0, 1))
+    assert number is None or isinstance(number, ReadNumberValue)
+    return number
+
+
+def negated(frame: Frame, value: Value) -> Value:
+    """`not value`."""
+    truth = read_bool(frame, value)
+    if truth is None:
+        return ConstantValue(not frame.truth(value))
+    made = truth.capture.graph.call(torch.logical_not, [truth.tensor])
+    assert isinstance(made, TensorValue)
+    return truth.like(made, (0, 1))
+
+
 def read_number(
     frame: Frame, tensor: TensorValue, cls: type, asked_by: str, bounds: tuple[float, float]
 ) -> Value | None:
@@ -246,7 +268,7 @@ def read_number(
         return None
     if fake.is_inference() or fake.device.type not in ("cpu", "cuda") or fake.layout != torch.strided:
         return None
-    if cls is not float and fake.dtype not in _INT_BOUNDS:
+    if cls is not float and fake.dtype not in _INT_BOUNDS and asked_by != "bool()":
         return None
     if (
         fake._has_symbolic_sizes_strides
@@ -264,8 +286,8 @@ def read_number(
     frame.capture.reads_numbers = True
     copied = graph.call("to", [number, ConstantValue(_DTYPES[cls])], {"copy": ConstantValue(True)}, is_method=True)
     assert isinstance(copied, TensorValue)
-    hint = "keep the number as a tensor, or compute it outside the compiled function"
-    refusal = Unsupported(f"{asked_by} of a tensor needs its data", "FJ101", hint)
+    code, hint = NEEDS_DATA["__bool__" if asked_by == "bool()" else "item"]
+    refusal = Unsupported(f"{asked_by} of a tensor needs its data", code, hint)
     is_argument = asked_by == "float()" or graph.metadata.finds_sizes()
     digits = fake.dtype if fake.is_floating_point() else None
     return ReadNumberValue(frame.capture, copied, frame.seq, refusal, bounds, is_argument, digits, was_read=True)

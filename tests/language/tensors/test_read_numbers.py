@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import framejit
 
@@ -199,7 +200,9 @@ def as_a_key(x):
 
 
 def as_a_condition(x):
-    return (x.clone() if (x > 0).all().item() else x * 2), not x.int().max().item()
+    if (x > 0).all().item():
+        return x.clone(), "all"
+    return x * 2, "some"
 
 
 @pytest.mark.parametrize("program", [as_a_size, as_a_key, as_a_condition])
@@ -207,6 +210,49 @@ def test_items_that_have_to_be_known_break_the_graph_where_they_are_read(program
     pair = check(program, torch.tensor([1.0, 2.5]), graphs=range(1, 4), breaks=range(1, 4))
     assert "of a tensor needs its data" in str(pair.breaks) or "int read from a tensor" in str(pair.breaks)
     pair.call(torch.tensor([-1.0, 0.5]))
+
+
+def truths(x):
+    y = x * 2
+    return bool(y.sum()), not y.any(), bool(x.int().max()), not x.mean().item(), y + bool((x > 0).all())
+
+
+def truths_of_truths(x):
+    positive = bool((x > 0).all())
+    other = not positive
+    return positive, other, not other, x * positive, (x + 1 if other else x - 1)
+
+
+@pytest.mark.parametrize("program", [truths, truths_of_truths])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_truths_stay_in_the_graph(program, requires_grad):
+    pair = check(program, torch.tensor([1.0, 2.5], requires_grad=requires_grad), graphs=1, breaks=0)
+    for numbers in ([0.0, 0.0], [-1.0, 0.5], [float("nan"), 0.0], [-0.0, 0.0]):
+        pair.call(torch.tensor(numbers, requires_grad=requires_grad), captures=False)
+
+
+def test_a_truth_of_many_elements_is_refused_as_in_plain_python():
+    for numbers in (torch.ones(2), torch.ones(0), torch.ones(1, 2)):
+        check(lambda x: bool(x), numbers, raises=RuntimeError)
+        check(lambda x: not x, numbers, raises=RuntimeError)
+
+
+def test_a_mode_sees_the_question_for_a_truth():
+    class Names(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    def fn(x):
+        with Names():
+            return bool(x.sum())
+
+    seen: list[str] = []
+    outcomes = []
+    for run in (fn, framejit.optimize(fn, backend="eager")):
+        outcomes.append([run(torch.ones(2)), run(torch.zeros(2)), *seen])
+        seen.clear()
+    assert outcomes[0] == outcomes[1]
 
 
 def as_the_one_true(x):
