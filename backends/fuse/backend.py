@@ -242,9 +242,12 @@ def _compile_inference(
 
 
 def _with_fewer(passed: Graph, short: Shortened) -> tuple[ShortGraph, ShortGraph]:
-    """A shortened graph that passes have been over, and the same with one unit fewer."""
+    """A shortened graph that passes have been over, and the same with one unit fewer. Raises Uneven."""
     fewer = short.with_fewer()
     recorded = record_graph(fewer.gm, fewer.examples, keeps)
+    for graph, units in ((passed, short.units), (recorded, fewer.units)):
+        if graph.described_outputs() & units.given():  # it may hold of these units alone
+            raise Uneven
     return ShortGraph(passed, short.units), ShortGraph(run_passes(recorded, fewer.gm, fewer.examples), fewer.units)
 
 

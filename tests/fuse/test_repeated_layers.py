@@ -128,6 +128,43 @@ def test_what_all_layers_take_and_several_results(monkeypatch, compiled):
     same_plans(monkeypatch, compiled, Masked().eval(), X)
 
 
+class Hidden(Stack):
+    """What each layer takes is returned, and what the last one gives twice."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.first(x)
+        states = [x]
+        for layer in self.layers:
+            x = layer(x)
+            states.append(x)
+        return self.last(x), states, x
+
+
+class Inner(Layer):
+    """A layer that keeps what others may go on with, made in two ways."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        key = torch.cat([torch.zeros(0, 8), self.norm(x)])
+        kept.append((key, F.gelu(self.up(key)), len(kept)))
+        return super().forward(x, torch.sigmoid(key))
+
+
+class Caching(Stack):
+    def __init__(self, *makers: Callable[[], torch.nn.Module]) -> None:
+        super().__init__(*makers or (Inner,))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        kept: list[Any] = []
+        for layer in self.layers:
+            x = layer(x, kept)
+        return kept, self.last(x)
+
+
+@pytest.mark.parametrize("make", [Hidden, Caching])
+def test_results_of_each_layer(monkeypatch, compiled, make):
+    same_plans(monkeypatch, compiled, make().eval(), X)
+
+
 class Written(Stack):
     """The last layer's result is written into."""
 
@@ -198,7 +235,7 @@ def inputs_of(gm: torch.fx.GraphModule, model: torch.nn.Module) -> list[torch.Te
     return [parameters.get(name, X) for name in names]
 
 
-@pytest.mark.parametrize("make", [Stack, Masked, lambda: Called("llama"), lambda: Called("gpt2")])
+@pytest.mark.parametrize("make", [Stack, Masked, Hidden, Caching, lambda: Called("llama"), lambda: Called("gpt2")])
 def test_python_is_written_as_torch_writes_it(monkeypatch, make):
     model = make().eval()
     graph = captured(model, torch.arange(20).reshape(2, 10) if isinstance(model, Called) else X).graph
@@ -210,6 +247,78 @@ def test_python_is_written_as_torch_writes_it(monkeypatch, make):
         )
         assert python_text(graph) == (expected.src, expected.globals)
     assert len(written) == 1 and len(written[0].nodes) < len(graph.nodes)
+
+
+# ---- results that are more than new tensors ----
+
+
+class Viewing(Inner):
+    """For autograd what it keeps is a view of what nobody has."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        key = self.norm(x)
+        kept.append(key.view(3, 2, 8).transpose(0, 1))
+        return Layer.forward(self, x, torch.sigmoid(key))
+
+
+class Sharing(Inner):
+    """What it gives, and a part of it."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        given = Layer.forward(self, x)
+        kept += [given, given[1:]]
+        return given
+
+
+class Writing(Inner):
+    """It writes into what it keeps."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        key = self.norm(x)
+        kept.append(key)
+        given = Layer.forward(self, x, torch.sigmoid(key))
+        key.mul_(2)
+        return given
+
+
+class Apart(Inner):
+    """What it keeps has another counter of writes than what it shares memory with."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        given = Layer.forward(self, x)
+        kept += [given, given.data]
+        return given
+
+
+class Weighed(Inner):
+    """It keeps a parameter, and a view of one."""
+
+    def forward(self, x: torch.Tensor, kept: list[Any]) -> torch.Tensor:  # type: ignore[override]
+        kept += [self.scale, self.scale[2:]]
+        return Layer.forward(self, x)
+
+
+@pytest.mark.parametrize("make", [Viewing, Sharing, Writing, Apart, Weighed])
+def test_results_that_share_memory_or_are_written(make):
+    model = Caching(make).eval()
+    fast = framejit.optimize(model)
+    for x in (X, X + 1):
+        with torch.no_grad():
+            expected, got = model(x), fast(x)
+            assert [about(tensor) for tensor in got[0]] == [about(tensor) for tensor in expected[0]]
+            for results in (expected, got):
+                for number, tensor in enumerate(results[0]):
+                    if tensor._base is None and not isinstance(tensor, torch.nn.Parameter):
+                        tensor.add_(number)
+        torch.testing.assert_close(got, expected)
+
+
+def about(tensor: torch.Tensor) -> Any:
+    base = tensor._base
+    return (
+        tensor.stride(), tensor.storage_offset(), tensor._version, isinstance(tensor, torch.nn.Parameter),
+        None if base is None else (base.shape, base._version),
+    )
 
 
 # ---- connected otherwise ----

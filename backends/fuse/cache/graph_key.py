@@ -69,6 +69,8 @@ def plan_key(
         **{name: operation for name, operation in operations.items() if is_computable(operation)},
     }
     returns = tuple(isinstance(output, Value) for output in graph.outputs)
+    if short is not None and short.units.outputs is not None:
+        returns = tuple(type(place) is not int or returns[place] for place in short.units.outputs)
     tensors = tuple(constant.tensor for constant in graph.constants.values())
     return PlanKey(
         key, functions_of(text.operations), computing, tensors, weights,

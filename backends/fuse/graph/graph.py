@@ -106,6 +106,10 @@ class Graph:
         """The storages that something is written into."""
         return {value.storage for node in self.nodes for value in node.writes}
 
+    def described_outputs(self) -> set[int]:
+        """The positions of the outputs of which autograd knows more than that they are new tensors."""
+        return {*self.views, *self.hidden_views, *self.counted_apart, *self.versions}
+
     # ---- changes ----
 
     def constant(self, value: Value, constant: Constant) -> Value:

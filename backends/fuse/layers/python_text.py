@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from framejit.backends.fuse.layers.named_text import NamedText
-from framejit.backends.fuse.layers.repetition import Repetition, repetition_in
+from framejit.backends.fuse.layers.repetition import Repetition, repetition_in, returned
 from framejit.backends.fuse.layers.shortened import shortened_graph
 from framejit.backends.fuse.layers.units import KEPT
 
@@ -41,20 +41,25 @@ def _whole(graph: fx.Graph, found: Repetition, short: fx.Graph, text: str) -> st
         or names[start : last + length] != kept
         or len(lines) != len(names)
         or not all(f" {name} = " in line for name, line in zip(names, lines[:-1]))
+        or lines[-1] != _returning(short)
     ):
         return None
     second, third, tail = (
         NamedText("\n".join(lines[at:until]), _names(found, unit))
         for unit, at, until in (
-            (1, start + length, start + 2 * length), (2, start + 2 * length, last), (KEPT - 1, last, len(lines)),
+            (1, start + length, start + 2 * length), (2, start + 2 * length, last), (KEPT - 1, last, -1),
         )
     )
     if second.text(_names(found, 2)) != third.text(_names(found, 2)):
         return None
     others = [third.text(_names(found, unit)) for unit in range(KEPT - 1, len(found.units) - 1)]
     parameters = ", ".join(node.name for node in graph.find_nodes(op="placeholder"))
-    whole = [*lines[:last], *others, tail.text(_names(found, len(found.units) - 1))]
+    whole = [*lines[:last], *others, tail.text(_names(found, len(found.units) - 1)), _returning(graph)]
     return f"{before}{define}{parameters}{end}{_joined(whole)}{body[len(body.rstrip()) + 1:]}"
+
+
+def _returning(graph: fx.Graph) -> str:
+    return f"    return {returned(graph)!r}"
 
 
 def _joined(lines: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.known import is_computable
 from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.layers.units import KEPT, LEAST, UnitOutput, Units
+from framejit.backends.fuse.layers.units import KEPT, LEAST, KeptOutputs, Units, kept_outputs
 from framejit.late_dataclass import dataclass
 
 LEAST_SAVED: Final = 100
@@ -210,12 +210,13 @@ class _Shortening:
         if outputs is None or not self._are_counted_alike():
             return None
         own, kept = graph.own_inputs, {position: number for number, position in enumerate(self.kept)}
-        given, places, found = outputs
+        places = {position: number for number, position in enumerate(outputs.positions)}
         last, stand_in = len(self.units) - 1, self.n_kept - 1
         gone = {node for unit in self.units[self.n_kept :] for node in unit}
         short = extracted(
             graph, [graph.inputs[number] for number in self.kept], [graph.names[number] for number in self.kept],
-            [node for node in graph.nodes if node not in gone], given,
+            [node for node in graph.nodes if node not in gone],
+            [graph.outputs[position] for position in outputs.positions],
             {kept[position]: count for position, count in graph.counted_writes.items() if position in kept},
             dict(zip((*self.results[last], *self.inputs[last]), (*self.results[stand_in], *self.inputs[stand_in]))),
         )
@@ -224,44 +225,21 @@ class _Shortening:
         short.counted_apart = {places[at]: number for at, number in graph.counted_apart.items()}
         short.versions = {places[at]: number for at, number in graph.versions.items()}
         short.own_inputs = None if own is None else frozenset(kept[at] for at in own if at in kept)
-        return ShortGraph(short, Units([*graph.names], self.kept, self.positions, found, own, self.n_kept))
+        return ShortGraph(short, Units([*graph.names], self.kept, self.positions, outputs.outputs, own, self.n_kept))
 
-    def _outputs(self) -> tuple[list[Any], dict[int, int], list[int | UnitOutput]] | None:
-        """What the short graph returns; by the positions of outputs that no unit makes the ones they have there; and
-        where each output is found. None where units do not return the same, or something is known of what one
+    def _outputs(self) -> KeptOutputs | None:
+        """What the short graph returns; None where units do not return the same, or something is known of what one
         returns."""
-        graph, last, n_kept = self.graph, len(self.units) - 1, self.n_kept
-        said = {*graph.views, *graph.hidden_views, *graph.counted_apart, *graph.versions}
-        given: list[Any] = []
-        places: dict[int, int] = {}
-        of_units: list[dict[int, int]] = [{} for _ in range(n_kept)]
-        returned: list[set[int]] = [set() for _ in self.units]
-        for position, output in enumerate(graph.outputs):
-            at = self.place.get(output) if type(output) is Value else None
-            if at is None:
-                if type(output) is not Value and any(values_in((output,))):
-                    return None
-                places[position] = len(given)
-                given.append(output)
-                continue
-            unit, number = at
-            if position in said:
-                return None
-            returned[unit].add(number)
-            kept = n_kept - 1 if unit == last else unit if unit < n_kept - 1 else None
-            if kept is not None and number not in of_units[kept]:
-                of_units[kept][number] = len(given)
-                given.append(output)
-        if any(numbers != returned[1] for numbers in returned[2:last]):
+        graph = self.graph
+        if any(type(output) is not Value and any(values_in((output,))) for output in graph.outputs):
             return None
-        found: list[int | UnitOutput] = []
-        for position, output in enumerate(graph.outputs):
-            if position in places:
-                found.append(places[position])
-            else:
-                unit, number = self.place[output]
-                found.append(UnitOutput(unit, [of_unit.get(number) for of_unit in of_units]))
-        return given, places, found
+        outputs = kept_outputs(graph.outputs, self._place_of, len(self.units), self.n_kept)
+        if outputs is None or any(type(outputs.outputs[position]) is not int for position in graph.described_outputs()):
+            return None
+        return outputs
+
+    def _place_of(self, output: Any) -> tuple[int, int] | None:
+        return self.place.get(output) if type(output) is Value else None
 
     def _are_counted_alike(self) -> bool:
         """Whether autograd counts no writes of inputs of units, and either all units give one up or none."""

@@ -3,17 +3,17 @@
 Capture says of which nodes each is another one once more, with other inputs (`note_layers`). Here it is looked at what
 these take and who takes what they give: a *unit*, which is a layer or a few different ones in turn, may take inputs of
 its own, results of the unit before it, and what is the same for all units; nothing but the next unit takes what it
-gives.
+gives, and the graph may return it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from torch import fx
 
-from framejit.backends.fuse.layers.units import LEAST
+from framejit.backends.fuse.layers.units import KEPT, LEAST, kept_outputs
 from framejit.backends.graph_identity import Layer, layers_of
 from framejit.late_dataclass import dataclass
 
@@ -31,6 +31,10 @@ class Repetition:
     inputs: Sequence[Sequence[fx.Node]]
     """The placeholders that only one unit takes: for each unit, in the same order."""
 
+    def place_of(self) -> dict[fx.Node, tuple[int, int]]:
+        """By each node of a unit the unit, and its number there."""
+        return _places(self.units)
+
 
 def repetition_in(graph: fx.Graph) -> Repetition | None:
     """The layers alike of a captured graph, where there are many."""
@@ -43,6 +47,14 @@ def repetition_in(graph: fx.Graph) -> Repetition | None:
         if len(units) >= LEAST and sum(map(len, units)) > sum(map(len, most)):
             most = units
     return _repetition(graph, most) if most else None
+
+
+def returned(graph: fx.Graph) -> Sequence[Any]:
+    """What a captured graph returns: nodes, and other objects."""
+    (output,) = graph.find_nodes(op="output")
+    results = output.args[0]
+    assert isinstance(results, tuple)
+    return results
 
 
 def _runs(graph: fx.Graph, layers: Sequence[Layer]) -> Iterator[list[Layer]]:
@@ -88,7 +100,7 @@ def _units(run: Sequence[Layer]) -> list[Unit]:
 
 def _repetition(graph: fx.Graph, units: Sequence[Unit]) -> Repetition | None:
     """The units as a Repetition; None where one is connected otherwise than the others."""
-    place = {node: (number, at) for number, unit in enumerate(units) for at, node in enumerate(unit)}
+    place = _places(units)
     taken = [[node.all_input_nodes for node in unit] for unit in units]
     if any(
         len(unit) != len(units[0])
@@ -109,10 +121,16 @@ def _repetition(graph: fx.Graph, units: Sequence[Unit]) -> Repetition | None:
             return None
     last = len(units) - 1
     node = units[-1][-1]
-    while (node := node._next) is not graph._root:
+    while (node := node._next).op != "output":
         if any(argument in place and place[argument][0] != last for argument in node.all_input_nodes):
             return None
+    if kept_outputs(returned(graph), place.get, len(units), KEPT) is None:
+        return None
     return Repetition(units, [list(found) for found in inputs])
+
+
+def _places(units: Sequence[Unit]) -> dict[fx.Node, tuple[int, int]]:
+    return {node: (number, at) for number, unit in enumerate(units) for at, node in enumerate(unit)}
 
 
 def _is_even(

@@ -11,8 +11,8 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from framejit.backends.frozen_weights import frozen
-from framejit.backends.fuse.layers.repetition import Repetition, repetition_in
-from framejit.backends.fuse.layers.units import KEPT, Units
+from framejit.backends.fuse.layers.repetition import Repetition, repetition_in, returned
+from framejit.backends.fuse.layers.units import KEPT, KeptOutputs, UnitOutput, Units, kept_outputs
 from framejit.late_dataclass import dataclass
 
 
@@ -30,7 +30,7 @@ class Shortened:
     def told(self) -> str:
         """What tells the whole graph from others with the same shortened one."""
         units = self.units
-        return f"{len(units.units)} layers alike, of inputs {units.units}, others {units.positions}"
+        return f"{len(units.units)} layers alike, inputs {units.units}, {units.positions}, outputs {units.outputs}"
 
 
 def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened | None:
@@ -54,23 +54,38 @@ def _with_first(
 ) -> Shortened:
     left_out = {number for inputs in units[kept:] for number in inputs}
     positions = [number for number in range(len(names)) if number not in left_out]
-    short = _LazyGraphModule(gm, shortened_graph(gm.graph, found, kept))  # whose Python nobody needs
+    outputs = _kept_outputs(gm.graph, found, kept)
+    short = _LazyGraphModule(gm, _shortened_graph(gm.graph, found, outputs, kept))  # whose Python nobody needs
     short.meta = {**gm.meta}
+    places = outputs.outputs if any(isinstance(place, UnitOutput) for place in outputs.outputs) else None
     return Shortened(
-        short, [examples[number] for number in positions], Units(names, positions, units, kept=kept),
+        short, [examples[number] for number in positions], Units(names, positions, units, places, kept=kept),
         partial(_with_first, kept - 1, gm, examples, found, units, names),
     )
 
 
-def shortened_graph(graph: fx.Graph, found: Repetition, kept: int = KEPT) -> fx.Graph:
+def shortened_graph(graph: fx.Graph, found: Repetition) -> fx.Graph:
     """The graph with the first units only; what takes the results of the last one takes those of the last of these."""
+    return _shortened_graph(graph, found, _kept_outputs(graph, found, KEPT), KEPT)
+
+
+def _kept_outputs(graph: fx.Graph, found: Repetition, kept: int) -> KeptOutputs:
+    outputs = kept_outputs(returned(graph), found.place_of().get, len(found.units), kept)
+    assert outputs is not None  # which makes it a Repetition
+    return outputs
+
+
+def _shortened_graph(graph: fx.Graph, found: Repetition, outputs: KeptOutputs, kept: int) -> fx.Graph:
     short = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
     left_out = {node for unit in found.units[kept:] for node in unit}
     left_out.update(node for inputs in found.inputs[kept:] for node in inputs)
     in_place_of = dict(zip(found.units[-1], found.units[kept - 1]))
     for node in graph.nodes:
-        if node not in left_out:
+        if node.op == "output":
+            given = [returned(graph)[position] for position in outputs.positions]
+            short.output(tuple(fx.map_arg(given, lambda taken: made[in_place_of.get(taken, taken)])))
+        elif node not in left_out:
             made[node] = short.node_copy(node, lambda taken: made[in_place_of.get(taken, taken)])
             made[node].meta = node.meta  # the same: recording notes there what it has met
     return short

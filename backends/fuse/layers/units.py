@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from framejit.late_dataclass import dataclass
 
@@ -42,7 +42,57 @@ class Units:
     kept: int = KEPT
     """How many units the shortened graph has."""
 
+    def given(self) -> set[int]:
+        """The positions of the shortened graph's outputs that units make."""
+        made = (output.places for output in self.outputs or () if isinstance(output, UnitOutput))
+        return {place for places in made for place in places if place is not None}
+
     @property
     def left_out(self) -> str:
         """For people: what is not shown of the whole graph."""
         return f"{len(self.units) - self.kept} of {len(self.units)} layers alike are left out here"
+
+
+@dataclass(frozen=True, eq=False)
+class KeptOutputs:
+    """Which outputs of a whole graph the shortened one has."""
+
+    positions: list[int]
+    """For each output of the shortened graph its position among those of the whole one: what the last unit makes stands
+    for what the last one kept does."""
+    outputs: list[int | UnitOutput]
+    """As `Units.outputs`."""
+
+
+def kept_outputs(
+    outputs: Sequence[Any], made_at: Callable[[Any], tuple[int, int] | None], units: int, kept: int
+) -> KeptOutputs | None:
+    """What is kept of the outputs of a graph with so many units. `made_at` gives the unit that makes an output, and the
+    number of the result there; None for one that no unit makes. What the last one alone gives is as what comes behind.
+    None where units do not give the same results."""
+    last = units - 1
+    positions: list[int] = []
+    places: dict[int, int] = {}
+    of_units: list[dict[int, int]] = [{} for _ in range(kept)]
+    given: list[set[int]] = [set() for _ in range(units)]
+    made = [made_at(output) for output in outputs]
+    of_second = {at[1] for at in made if at is not None and at[0] == 1}
+    made = [None if at is not None and at[0] == last and at[1] not in of_second else at for at in made]
+    for position, at in enumerate(made):
+        if at is None:
+            places[position] = len(positions)
+            positions.append(position)
+            continue
+        unit, number = at
+        given[unit].add(number)
+        stand_in = kept - 1 if unit == last else unit if unit < kept - 1 else None
+        if stand_in is not None and number not in of_units[stand_in]:
+            of_units[stand_in][number] = len(positions)
+            positions.append(position)
+    if any(numbers != given[1] for numbers in given[2:last]):
+        return None
+    found = [
+        places[position] if at is None else UnitOutput(at[0], [of_unit.get(at[1]) for of_unit in of_units])
+        for position, at in enumerate(made)
+    ]
+    return KeptOutputs(positions, found)
