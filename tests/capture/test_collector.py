@@ -11,6 +11,13 @@ import framejit
 from framejit.environment.collector import rests_for_others
 
 
+def wait_for_others() -> None:
+    """Until no thread that an earlier test has left has the collector rest."""
+    end = time.monotonic() + 30
+    while rests_for_others() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_the_collector_is_as_before_and_rests_only_outside_the_backend(enabled):
     seen = []
@@ -19,6 +26,7 @@ def test_the_collector_is_as_before_and_rests_only_outside_the_backend(enabled):
         seen.append(gc.isenabled())
         return module.forward
 
+    wait_for_others()
     was = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
@@ -34,9 +42,7 @@ def test_it_goes_on_after_a_failing_backend():
 
     with pytest.warns():
         framejit.optimize(lambda x: x + 1, backend=backend)(torch.ones(2))
-    end = time.monotonic() + 30
-    while rests_for_others() and time.monotonic() < end:  # a thread that an earlier test has left
-        time.sleep(0.01)
+    wait_for_others()
     assert gc.isenabled()
 
 

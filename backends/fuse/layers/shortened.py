@@ -81,13 +81,16 @@ def _shortened_graph(graph: fx.Graph, found: Repetition, outputs: KeptOutputs, k
     left_out = {node for unit in found.units[kept:] for node in unit}
     left_out.update(node for inputs in found.inputs[kept:] for node in inputs)
     in_place_of = dict(zip(found.units[-1], found.units[kept - 1]))
+    stands_for = dict(zip(found.units[kept - 1], found.units[-1]))
     for node in graph.nodes:
         if node.op == "output":
             given = [returned(graph)[position] for position in outputs.positions]
             short.output(tuple(fx.map_arg(given, lambda taken: made[in_place_of.get(taken, taken)])))
         elif node not in left_out:
             made[node] = short.node_copy(node, lambda taken: made[in_place_of.get(taken, taken)])
-            made[node].meta = node.meta  # the same: recording notes there what it has met
+            # the same: recording notes there what it has met; what is known of the last one's results, as how often they
+            # were written into, is known of those that stand for them
+            made[node].meta = stands_for.get(node, node).meta
     return short
 
 
