@@ -70,6 +70,7 @@ class _Promise:
                 else:
                     setattr(cls, name, value.default)
         self._written: dict[str, Any] = {}
+        self._promised: dict[str, Any] = {}
 
     def method(self, name: str) -> Any:
         """A function that keeps the promise, and goes on."""
@@ -77,6 +78,7 @@ class _Promise:
         def first_call(*args: Any, **kwargs: Any) -> Any:
             return self.keep()[name](*args, **kwargs)
 
+        self._promised[name] = first_call
         return first_call
 
     def keep(self) -> dict[str, Any]:
@@ -85,8 +87,9 @@ class _Promise:
             model: type = dataclasses.dataclass(**self._options)(self._model())
             written = {name: vars(model)[name] for name in (*_SHOWN, *self._methods)}
             for name, value in written.items():
-                if type(vars(self._cls).get(name)) is _Shown or name in self._methods:
-                    setattr(self._cls, name, value)
+                held = vars(self._cls).get(name)
+                if type(held) is _Shown or held is not None and held is self._promised.get(name):
+                    setattr(self._cls, name, value)  # what a decorator has put in its place stays
             self._written = written
         return self._written
 

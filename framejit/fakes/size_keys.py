@@ -66,9 +66,13 @@ def argument_key(value: Any, of_fake: Callable[[Any], Any]) -> Any:
     is what `of_fake` gives. Raises NotKept for an argument that has no such key."""
     kind = type(value)
     if kind is FakeTensor:
-        if value.constant is not None or value.is_conj() or value.is_neg() or value.layout != torch.strided:
+        if value.is_conj() or value.is_neg() or value.layout != torch.strided:
             raise NotKept
-        return of_fake(value)
+        if value.constant is None:
+            return of_fake(value)
+        if value.constant.numel():  # which results may depend on
+            raise NotKept
+        return "no elements", of_fake(value)
     if kind is torch.SymInt:
         return kind, size_key(value)
     if kind in _PLAIN:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from framejit.guards.sources import ArgSource, KeySource, TypedKey
 from framejit.late_dataclass import dataclass
 
 MAKERS = pytest.mark.parametrize("make", [dataclass, dataclasses.dataclass], ids=["late", "standard"])
@@ -123,6 +124,33 @@ def test_an_instance_that_nothing_initialised() -> None:
     assert made[0] == made[1] and hash(made[0]) == hash(made[1]) and repr(made[0]) == "Pickled(number=3)"
     assert pickle.loads(pickle.dumps(made[0])) == made[0]
     assert dataclasses.replace(made[0], number=4) == Pickled(4)
+
+
+def test_what_a_decorator_puts_in_a_methods_place_stays() -> None:
+    def hashed_by_name(cls: Any) -> Any:
+        made = dataclass(frozen=True)(cls)
+        made.__hash__ = lambda self: hash(type(self).__name__)
+        return made
+
+    @hashed_by_name
+    class Named:
+        number: int
+
+    for _ in range(2):
+        assert hash(Named(1)) == hash("Named") and Named(2) == Named(2) != Named(3)
+
+
+def test_a_source_is_hashed_once() -> None:
+    class Counted:
+        asked = 0
+
+        def __hash__(self) -> int:
+            self.asked += 1
+            return 1
+
+    key = Counted()
+    source = KeySource(KeySource(ArgSource(0, "x"), TypedKey(key)), TypedKey(2))
+    assert {source: 1}[source] == 1 == hash(source) // hash(source) and key.asked == 1
 
 
 def test_written_once_and_by_many_threads() -> None:
