@@ -22,6 +22,7 @@ from framejit.capture.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.layers_alike import LayersAlike
 from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
+from framejit.capture.repeated_lookups import RepeatedLookups
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.environment.signal_handlers import look_for_signals
@@ -156,6 +157,7 @@ class Capture:
         self.distinct = DistinctObjects(self)
         self.journal = Journal()
         self.layers = LayersAlike(self)
+        self.lookups = RepeatedLookups(self)
         self._caller_handles = sys.exception()
         self._stands_for: tuple[str, int] | None = None
         self.root: Frame = self._make_root()
@@ -261,6 +263,7 @@ class Capture:
         """The guards that are added in the block, known or not; they are filled in at its end."""
         before, self._guards = self._guards, {}
         found: list[Guard] = []
+        self.lookups.forget()  # those that are known add no guards
         try:
             yield found
         finally:
@@ -585,6 +588,7 @@ class Capture:
         self.restore_state()
         self.overrides.close()
         self.layers.close()
+        self.lookups.forget()
         self.graph.examples.clear()
         self.sizes.close()
         self.effects.close()

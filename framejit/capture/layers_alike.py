@@ -118,6 +118,10 @@ class LayersAlike:
         if source.base is None:
             self._reached[source] = self._capture.seq
 
+    def reached_since(self, seq: int) -> list[Source]:
+        """The sources of which that was noted behind a step."""
+        return [source for source, at in self._reached.items() if at > seq]
+
     def call(
         self, frame: Frame, module: ModuleValue, args: list[Value], kwargs: dict[str, Value], ordinary: Ordinary
     ) -> Value:

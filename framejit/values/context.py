@@ -143,6 +143,8 @@ class Capture(Protocol):
     def distinct(self) -> Distinct: ...
     @property
     def frame(self) -> Frame | None: ...
+    @property
+    def lookups(self) -> Lookups: ...
 
     # ---- objects and guards ----
     def add_guard(self, source: Source, check: int, payload: Any = None, also: tuple[Source, ...] = ()) -> None: ...
@@ -276,6 +278,12 @@ class Distinct(Protocol):
     """The objects that were told apart."""
 
     def tell_apart(self, a: Value, b: Value) -> None: ...
+
+
+class Lookups(Protocol):
+    """Attributes that classes look up in their own way."""
+
+    def get(self, owner: Value, name: str, look: Callable[[], Value]) -> Value: ...
 
 
 class Codegen(Protocol):

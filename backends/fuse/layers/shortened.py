@@ -88,8 +88,8 @@ def _shortened_graph(graph: fx.Graph, found: Repetition, outputs: KeptOutputs, k
             short.output(tuple(fx.map_arg(given, lambda taken: made[in_place_of.get(taken, taken)])))
         elif node not in left_out:
             made[node] = short.node_copy(node, lambda taken: made[in_place_of.get(taken, taken)])
-            # the same: recording notes there what it has met; what is known of the last one's results, as how often they
-            # were written into, is known of those that stand for them
+            # the same: recording notes there what it has met; what is known of the last one's results, as how often
+            # they were written into, is known of those that stand for them
             made[node].meta = stands_for.get(node, node).meta
     return short
 

@@ -129,13 +129,13 @@ class ObjectValue(Value):
         override = static_lookup(self.cls, "__getattribute__")
         check_ordinary(self, override, "__getattribute__")
         if is_a(override, types.FunctionType):
-            return self._with_fallback(
+            return frame.capture.lookups.get(self, name, lambda: self._with_fallback(
                 frame,
                 name,
                 lambda: class_attribute(frame, self, self.cls, "__getattribute__").call(
                     frame, [ConstantValue(name)], {}
                 ),
-            )
+            ))
         return self._with_fallback(frame, name, lambda: self.generic_getattr(frame, name))
 
     def _with_fallback(self, frame: Frame, name: str, read: Any) -> Value:
