@@ -117,6 +117,7 @@ def _of_tensors(
     """An operation that torch does, or hands to the program's `__torch_function__`; None where a special method of the
     program comes first. `given`: the operands before tensors stood for numbers."""
     function, in_place_function, name = BINARY[symbol]
+    in_place = in_place and a is given[0]  # what stands for a number is no tensor of the program's to write into
     formats = symbol == "%" and issubclass(a.python_type(), (str, bytes, bytearray))  # `"%s" % tensor`
     if formats or _own(a, b, f"__{name}__", f"__r{name}__", f"__i{name}__"):
         return None

@@ -1,6 +1,7 @@
 """Floats computed from sizes and numbers that are left open: one graph for all sizes, Python's own number at each call,
 and its errors where Python has them."""
 import math
+import operator
 
 import pytest
 import torch
@@ -47,6 +48,45 @@ def test_one_graph_for_all_sizes(function):
     for size in (5, 7, 8, 9, 12, 30):
         pair.call(*ones(size))
     pair.expect(graphs=2, breaks=0)
+
+
+IN_PLACE = [getattr(operator, f"i{name}") for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")]
+
+
+def of_a_number(operate, x, n):
+    number = n / 2
+    before = number
+    number = operate(number, x.sum())
+    return number, before, x * before
+
+
+def of_a_size(operate, x, n):
+    held = [x.shape[-1] * 0.5] * 2
+    held[0] = operate(held[0], x.mean() + 1)
+    return held, operate(held[1], x)
+
+
+def of_what_it_became(operate, x, n):
+    number = n * 0.5
+    x = operate(x, number)
+    number = operate(number, x)
+    kept = number
+    number = operate(number, 2)
+    return x, number, kept is number
+
+
+@pytest.mark.parametrize("program", [of_a_number, of_a_size, of_what_it_became])
+@pytest.mark.parametrize("operate", IN_PLACE, ids=lambda operate: operate.__name__)
+def test_a_number_is_not_written_into(program, operate):
+    """`number += tensor` is another tensor: what stands for the number in a graph stays what it is."""
+    def fn(x, n):
+        return program(operate, x, n)
+
+    pair = Pair(lambda: fn, rtol=1e-6)
+    for size, n in ((3, 3), (4, 2), (5, 5), (6, 7)):
+        pair.call(torch.arange(1.0, size + 1), n)
+    if operate in IN_PLACE[:4]:
+        pair.expect(graphs=range(1, 4), breaks=0)
 
 
 def conditional(x, n):
