@@ -25,8 +25,8 @@ _LAID_OUT_ANEW = frozenset(f"aten::{name}_" for name in "t squeeze unsqueeze tra
 
 
 def _lay_out_anew(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    name, overload = func._schema.name.removeprefix("aten::").removesuffix("_"), func._overloadname
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
     tensor: torch.Tensor = args[0]
-    view = getattr(getattr(torch.ops.aten, name), overload)(*args, **kwargs)
+    view = getattr(torch.ops.aten, name)(*args, **kwargs)  # its overloads may have other names than those of `func`
     result: torch.Tensor = torch.ops.aten.as_strided_.default(tensor, view.shape, view.stride(), view.storage_offset())
     return result

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import framejit
 
 from comparison import assert_same
+from support import Pair
 
 
 def test_a_graph_that_autograd_has_to_see_is_looked_at_once():
@@ -232,3 +233,63 @@ def test_windows_of_any_size_are_compiled_in_no_time():
         x = torch.randn(sizes)
         assert_same(shifted_windows(x, window, shift), compiled(x, window, shift))
     assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda y: y.t_(), lambda y: y.transpose_(0, 1), lambda y: y.swapaxes_(0, 1), lambda y: y.swapdims_(-1, 0),
+        lambda y: y.unsqueeze_(1), lambda y: y.squeeze_(), lambda y: y.squeeze_(0), lambda y: y.squeeze_((0, 1)),
+    ],
+)
+def test_results_laid_out_anew(turn):
+    def f(x):
+        y = x * 2
+        view = y[:1]
+        return turn(y), y, view
+
+    pair = Pair(lambda: f, dynamic=True)
+    for n in (5, 7, 40):
+        pair.call(torch.randn(n, 3))
+    pair.expect(graphs=1, breaks=0)
+
+
+def test_spectrograms():
+    window = torch.hann_window(16)
+
+    def f(x):
+        return torch.stft(x, 16, hop_length=4, window=window, return_complex=True).abs()
+
+    pair = Pair(lambda: f, dynamic=True)
+    for n in (64, 80, 100):
+        pair.call(torch.randn(2, n))
+    pair.expect(graphs=1, breaks=0)
+
+
+def test_shapes_that_are_broadcast():
+    def f(x, y):
+        of_both = torch.broadcast_shapes(x.shape, (2, 1, 1), y.shape, x.shape[-1])
+        return x.expand(of_both), of_both, torch._C._infer_size(x.shape, y.shape)
+
+    pair = Pair(lambda: f, dynamic=True)
+    for n in (5, 7, 40):
+        pair.call(torch.randn(n, 3), torch.randn(n, 3))
+    pair.expect(graphs=1, breaks=0)
+    pair.call(torch.randn(4, 3), torch.randn(1, 3))
+    pair.call(torch.randn(1, 3), torch.randn(6, 3))
+    for shape in ((3, 4), (5, 3), (5, 2, 4, 3)):
+        pair.call(torch.randn(4, 3), torch.randn(shape))
+        assert pair.raised is (None if shape[-2:] == (4, 3) else RuntimeError)
+    pair.expect(breaks=0)
+
+
+def test_a_distribution_of_any_number():
+    def f(mean, scale):
+        base = torch.distributions.Independent(torch.distributions.Normal(torch.zeros_like(mean), 1.0), 1)
+        flow = torch.distributions.TransformedDistribution(base, [torch.distributions.AffineTransform(mean, scale)])
+        return flow.log_prob(flow.rsample((3,)))
+
+    pair = Pair(lambda: f, dynamic=True)
+    for n in (5, 7, 40):
+        pair.call(torch.randn(n, 4), torch.rand(n, 4) + 0.1)
+    pair.expect(graphs=1, breaks=0)

@@ -150,16 +150,6 @@ def _guarded_answer(function: Any) -> Handler:
     return handler
 
 
-@handles(torch.broadcast_shapes)
-def _broadcast_shapes(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    args = deep_realize(frame, args)
-    return None if any(map(_has_symbolic_size, args)) else fold(frame, torch.broadcast_shapes, args, kwargs)
-
-
-def _has_symbolic_size(value: Value) -> bool:
-    return value.symbolic or any(map(_has_symbolic_size, value.children()))
-
-
 for _f in _QUESTIONS:
     if callable(_f):
         HANDLERS[_f] = _answer(_f)
