@@ -76,9 +76,8 @@ class Comparison:
             self.sequence(list(a), list(b), f"keys of {path}")
             for (key, one), two in zip(a.items(), b.values(), strict=True):
                 self.same(one, two, f"{path}[{key!r}]")
-            self.same(
-                getattr(a, "default_factory", None), getattr(b, "default_factory", None), f"{path}.default_factory"
-            )
+            if isinstance(a, collections.defaultdict):
+                self.same(a.default_factory, b.default_factory, f"{path}.default_factory")
         elif isinstance(a, np.ndarray):
             assert a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True), path
         else:

@@ -12,6 +12,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, is_constant_object
 from framejit.values.inspection import instance_dict, is_a
+from framejit.values.objects.functions.bound_descriptor import METHODS
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.user_object import bind_attribute, class_attribute
 from framejit.values.wrap import from_python
@@ -24,7 +25,7 @@ _VALUES_OF_MEMBERS = (enum.Enum.__dict__["value"], enum.Enum.__dict__["name"])
 
 def super_builtin_method(frame: Frame, owner: Value, name: str, static: Any, klass: type) -> Value:
     """The value of `super().name` when the class after the caller's is written in C."""
-    if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+    if is_a(static, METHODS):
         return BuiltinMethodValue(owner, name, static)
     return bind_attribute(frame, static, owner, owner.python_type(), name, klass)
 
@@ -67,7 +68,7 @@ def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
         if is_a(static, property) and value.is_constant():
             return _part(frame, value, name)
         return class_attribute(frame, value, cls, name)
-    if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+    if is_a(static, METHODS):
         return BuiltinMethodValue(value, name, static)
     if is_a(static, types.ClassMethodDescriptorType):  # of a class written in C, which nobody changes
         return from_python(getattr(cls, name))

@@ -47,7 +47,7 @@ def call_inherited(
     method = _OF_OBJECT.get(name)
     if method is not None:
         return method(frame, owner, static, args, kwargs)
-    if owner.base is not None and name not in _OBJECT_METHODS:
+    if owner.base is not None and name not in _OBJECT_METHODS and getattr(static, "__objclass__", None) is not object:
         return _of_part(frame, owner, owner.base, name, args, kwargs)
     if name == "__ne__" and static is object.__ne__:
         equal = owner.call_method(frame, "__eq__", args, {})

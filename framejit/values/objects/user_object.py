@@ -35,6 +35,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import hides_dict, instance_dict, is_a, module_of
 from framejit.values.journal import Changed, Held, Wrote
 from framejit.values.lazy import LazyValue
+from framejit.values.objects.functions.bound_descriptor import METHODS
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
@@ -232,12 +233,13 @@ class ObjectValue(Value):
     def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         special = "__setattr__" if value is not None else "__delattr__"
         override = static_lookup(self.cls, special)
-        check_ordinary(self, override, special)
-        args = [ConstantValue(name)] + ([value] if value is not None else [])
-        if is_a(override, types.FunctionType):
-            class_attribute(frame, self, self.cls, special).call(frame, args, {})
+        if is_a(override, types.WrapperDescriptorType) and override.__name__ == special:
+            self.generic_setattr(frame, name, value)
             return
-        self.generic_setattr(frame, name, value)
+        if not is_a(override, METHODS):  # else of the built-in part: `__setattr__ = dict.__setitem__`
+            check_ordinary(self, override, special)
+        args = [ConstantValue(name)] + ([value] if value is not None else [])
+        class_attribute(frame, self, self.cls, special).call(frame, args, {})
 
     def generic_setattr(self, frame: Frame, name: str, value: Value | None) -> None:
         static = static_lookup(self.cls, name, _ABSENT)
@@ -349,8 +351,9 @@ class ObjectValue(Value):
         return made
 
     def iterate(self, frame: Frame) -> Iterator[Value]:
-        if self.base is not None and not is_a(static_lookup(self.cls, "__iter__", None), types.FunctionType):
-            return self.base.iterate(frame)
+        part = self.base
+        if part is not None and static_lookup(self.cls, "__iter__") is static_lookup(part.python_type(), "__iter__"):
+            return part.iterate(frame)
         return frame.drain(frame.get_iter(self))
 
     # ---- output -------------------------------------------------------------------------------

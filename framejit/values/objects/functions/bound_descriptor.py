@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
 from framejit.values.base import Value, deep_realize
@@ -14,7 +14,7 @@ from framejit.values.wrap import from_python
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
-_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _WITH_OTHER_LOOKUP = (type, types.ModuleType, super)  # in C, where a call binds the method
 
 
@@ -48,6 +48,8 @@ class BoundDescriptor(NamedMethod):
     """Whether it was loaded as the method of a call. CPython then binds nothing: it calls the type's descriptor with
     the object, whose complaints name the class that has the method, where those of a bound method name the class of the
     object."""
+    static: Any = None
+    """The descriptor itself, where it is known."""
 
     def python_type(self) -> type:
         return types.BuiltinMethodType
@@ -58,8 +60,8 @@ class BoundDescriptor(NamedMethod):
             return None
         cls = self.owner.python_type()
         found = static_lookup(cls, self.name, None)
-        if not isinstance(found, _METHODS) or not is_a(
-            static_lookup(cls, "__getattribute__"), types.WrapperDescriptorType
-        ):
+        if not isinstance(found, METHODS) or self.static not in (None, found):
+            return None
+        if not is_a(static_lookup(cls, "__getattribute__"), types.WrapperDescriptorType):
             return None
         return None if issubclass(cls, _WITH_OTHER_LOOKUP) else (from_python(found), self.owner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import TYPE_CHECKING, Any
 
 from framejit.guards.sources import static_lookup
@@ -10,7 +9,7 @@ from framejit.models.model_registry import is_modelled
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import is_a
-from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
+from framejit.values.objects.functions.bound_descriptor import METHODS, BoundDescriptor
 from framejit.values.objects.functions.signatures import checked
 from framejit.values.wrap import from_python
 
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class BuiltinMethodValue(BoundDescriptor):
-    """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known."""
+    """Method `name` of a built-in type bound to `owner`; `static` is the descriptor when known. A class may have it
+    under another name: `push = list.append`."""
 
     def __init__(self, owner: Value, name: str, static: Any = None) -> None:
-        super().__init__(owner, name)
+        super().__init__(owner, static.__name__ if is_a(static, METHODS) else name)
         self.static = static
 
     def getattr(self, frame: Frame, name: str) -> Value:
@@ -37,7 +37,7 @@ class BuiltinMethodValue(BoundDescriptor):
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         args, kwargs = [realize(frame, a) for a in args], {k: realize(frame, v) for k, v in kwargs.items()}
         static = self.static if self.static is not None else static_lookup(self.owner.python_type(), self.name, None)
-        if is_a(static, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        if is_a(static, METHODS):
             (_, *args), kwargs = checked(frame, static, [self.owner, *args], kwargs)
             if is_modelled(static):
                 return frame.call(from_python(static), [self.owner, *args], kwargs)
