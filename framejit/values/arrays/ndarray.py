@@ -91,10 +91,10 @@ class NumpyValue(Value):
             return VIEWS[name](frame, self)
         if name == "__class__":
             return from_python(self.python_type())
+        if not any(name in vars(cls) for cls in self.python_type().__mro__):  # numbers lack some of an array's methods
+            raise frame.raised(AttributeError, f"{type_of(self)} object has no attribute {name!r}")
         if name in METHODS:
             return NumpyMethodValue(self, name)
-        if not hasattr(self.python_type(), name):
-            raise frame.raised(AttributeError, f"{type_of(self)} object has no attribute {name!r}")
         raise refused(f"attribute {name!r} of {self.describe()}")
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

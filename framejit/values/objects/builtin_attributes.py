@@ -10,7 +10,7 @@ from framejit import _native as native
 from framejit.guards.sources import AttrSource, const_source, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import ConstantValue, is_constant_object
+from framejit.values.constant import NONE, ConstantValue, is_constant_object
 from framejit.values.inspection import instance_dict, is_a
 from framejit.values.objects.functions.bound_descriptor import METHODS
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
@@ -20,6 +20,7 @@ from framejit.values.wrap import from_python
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
+_ABSENT = object()
 _VALUES_OF_MEMBERS = (enum.Enum.__dict__["value"], enum.Enum.__dict__["name"])
 
 
@@ -55,10 +56,12 @@ def builtin_attribute(frame: Frame, value: Value, name: str) -> Value:
     cls = value.python_type()
     if name == "__class__":
         return from_python(cls)
-    static = static_lookup(cls, name, None)
-    if static is None and is_a(value, ConstantValue) and is_a(value.constant(), enum.Enum):
+    static = static_lookup(cls, name, _ABSENT)
+    if static is None:  # as `__hash__` where there is none
+        return NONE
+    if static is _ABSENT and is_a(value, ConstantValue) and is_a(value.constant(), enum.Enum):
         return attribute_of_member(frame, value.constant(), name)
-    if static is None:
+    if static is _ABSENT:
         if is_a(value, ConstantValue) and is_a(value.constant(), types.GenericAlias):
             return value.getattr(frame, "__origin__").getattr(frame, name)
         if value.is_constant() and hasattr(value.constant(), name):

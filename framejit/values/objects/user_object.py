@@ -479,6 +479,8 @@ def bind_attribute(
     if is_a(static, functools._lru_cache_wrapper):
         return MethodValue(frame.wrap(static, source), value)
     if is_a(static, _SLOT_TYPES):
+        if not issubclass(value.python_type(), static.__objclass__):
+            raise Unsupported(f"attribute {name!r} of {value.describe()}, which is a method of another class")
         return BuiltinMethodValue(value, name, static)
     if is_a(static, types.MemberDescriptorType):
         return _slot(frame, static, value, name)

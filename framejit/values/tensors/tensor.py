@@ -66,6 +66,7 @@ OUTSIDE_GRAPHS = frozenset(
 )
 
 TRUE = ConstantValue(True)
+_ABSENT = object()
 
 METHODS: dict[str, Handler] = {}
 """Methods that give something else than tensors, which registers itself here; None where the arguments are such that
@@ -155,10 +156,14 @@ class TensorValue(Value):
             if callable(getattr(torch.Tensor, name, None)):
                 return TensorMethodValue(self, name)
             raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
-        attribute = getattr(self.cls, name, None)
+        attribute = static_lookup(self.cls, name, _ABSENT)
+        if attribute is None:
+            return NONE
+        if attribute is not _ABSENT:  # else it may yet be one of the metaclass
+            attribute = getattr(self.cls, name, None)
         if callable(attribute):
             return TensorMethodValue(self, name)
-        if attribute is not None:
+        if attribute is not _ABSENT:
             raise Unsupported(f"attribute {name!r} of a tensor", "FJ107")
         if self.copy_of is not None and not self.lacks(frame, name):
             self._check_no_copy(f"attribute {name!r} of a tensor")

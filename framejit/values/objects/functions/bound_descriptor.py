@@ -52,7 +52,10 @@ class BoundDescriptor(NamedMethod):
     """The descriptor itself, where it is known."""
 
     def python_type(self) -> type:
-        return types.BuiltinMethodType
+        static = self.static or static_lookup(self.owner.python_type(), self.name, None)
+        if is_a(static, types.WrapperDescriptorType):
+            return types.MethodWrapperType
+        return types.MethodType if is_a(static, types.FunctionType) else types.BuiltinMethodType
 
     def called_parts(self) -> tuple[Value, Value] | None:
         """The descriptor and the object that plain Python has on its stack in place of this method, if it has."""
