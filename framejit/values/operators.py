@@ -403,7 +403,7 @@ def equal(frame: Frame, a: Value, b: Value) -> bool:
         return bool(x == y) or (x is y or type(x) in (float, complex)) and frame.same(a, b)
     if isinstance(a, TensorValue) != isinstance(b, TensorValue):
         other = b if isinstance(a, TensorValue) else a
-        if other.is_constant() and not isinstance(other.constant(), (int, float)):
+        if other.is_constant() and not isinstance(other.constant(), (int, float, complex)):
             return False
     if isinstance(a, TensorValue) and isinstance(b, TensorValue) and frame.same(a, b):
         return True

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.signals import Unsupported
@@ -77,7 +78,7 @@ def map_add(frame: Frame, ins: Instruction) -> None:
 def list_extend(frame: Frame, ins: Instruction) -> None:
     value = frame.pop()
     if not can_be_iterated(value):
-        raise frame.raised(TypeError, f"Value after * must be an iterable, not {value.python_type().__name__}")
+        raise frame.raised(TypeError, f"Value after * must be an iterable, not {native.type_name(value.python_type())}")
     frame.peek(ins.arg).call_method(frame, "extend", [value], {})
 
 

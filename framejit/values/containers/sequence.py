@@ -220,7 +220,8 @@ class SequenceValue(BuiltinMethods):
         other = sequence_part(value)
         if other is None or not self._comparable(other):
             return ConstantValue(NotImplemented)
-        differing = self._first_difference(frame, other) if len(self.items) == len(other.items) else 0
+        told_by_length = len(self.items) != len(other.items) and not issubclass(self.python_type(), tuple)
+        differing = 0 if told_by_length else self._first_difference(frame, other)
         ended = differing >= min(len(self.items), len(other.items))  # also where comparing items has made them fewer
         return ConstantValue(ended and len(self.items) == len(other.items))
 

@@ -1,11 +1,12 @@
 """== and order of containers and of instances of their subclasses: by content, by the type's own rules, and by what the
 program defines."""
+import datetime
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 
 import pytest
 import torch
 
-from support import check
+from support import ANY, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -163,3 +164,44 @@ def test_comparing_items_empties_the_lists():
         )
 
     check(fn, X)
+
+
+def test_complex_numbers_among_tensors():
+    def fn(x, one):
+        return 1j in [one], [one].count(1 + 0j), [2j, one].index(one), [1 + 0j] == [one], {"a": 1j} == {"a": one}, x + 1
+
+    check(fn, X, torch.tensor(1.0), graphs=ANY, breaks=None)
+    check(fn, X, torch.tensor(1j), graphs=ANY, breaks=None)
+    check(lambda x: (x + 1, 1j in (x, 2)), X, raises=RuntimeError)
+
+
+class Told:
+    def __init__(self, seen):
+        self.seen = seen
+
+    def __eq__(self, other):
+        self.seen.append(other)
+        return True
+
+
+@pytest.mark.parametrize("kind", [tuple, list, deque, T, L])
+def test_items_of_containers_of_different_lengths(kind):
+    """Lists that differ in length ask no item; tuples do."""
+
+    def fn(x):
+        seen = []
+        return x + 1, kind([Told(seen), 1]) == kind([2]), kind([Told(seen)]) != kind([2, 3]), seen
+
+    check(fn, X)
+    check(lambda x: (x + 1, x.shape == (x, 1)), X, raises=RuntimeError)
+
+
+def test_classes_of_libraries_in_messages():
+    def fn(x, date):
+        try:
+            return x + len(date)
+        except TypeError as e:
+            return x + 1, str(e)
+
+    check(fn, X, datetime.date(2024, 1, 1))
+    check(lambda x, date: [*date], X, datetime.date(2024, 1, 1), raises=TypeError)
