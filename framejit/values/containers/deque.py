@@ -50,6 +50,10 @@ class DequeValue(ListValue):
     def plain_copy(self, frame: Frame) -> Any:
         return deque(super().plain_copy(frame), self.maxlen)
 
+    def proxy(self) -> Any:
+        # most operations refuse a deque in the place of a list
+        raise Unsupported(f"{self.describe()} can't be an argument of a tensor operation", "FJ120")
+
     def make(self, items: list[Value]) -> ListValue:
         return DequeValue(self._bounded(items), self.maxlen)
 

@@ -35,6 +35,8 @@ _AS_PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 """What an instance of a subclass is as text or number, whatever its own methods say."""
 
+_NOT_ORDERED = (object.__lt__, object.__le__, object.__gt__, object.__ge__)
+
 KnownMethod = Callable[["Frame", "ObjectValue", str, "list[Value]", "dict[str, Value]"], Value]
 KNOWN_METHODS: dict[type, KnownMethod] = {}
 """By the class of an existing object that never changes, what calls its methods."""
@@ -54,6 +56,8 @@ def call_inherited(
         return equal if is_not_implemented(equal) else ConstantValue(not frame.truth(equal))
     if name == "__eq__" and static is object.__eq__:
         return ConstantValue(frame.same(owner, args[0]) or NotImplemented)
+    if any(static is ordering for ordering in _NOT_ORDERED):
+        return ConstantValue(NotImplemented)
     if name == "__hash__" and static is object.__hash__:
         raise Unsupported("hash() of an object, which depends on its address")
     kind = next((k for k in _AS_PLAIN if is_a(owner.obj, k) and vars(k).get(name) is static), None)

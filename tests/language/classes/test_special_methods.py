@@ -202,3 +202,27 @@ def test_an_int_of_a_programs_class_is_an_index_as_it_is():
         lambda x, n: (x * [5, 6, 7, 8][n], (1, 2, 3, 4)[n], "abcd"[n:]), torch.ones(2), Count(3), breaks=None,
         graphs=ANY, changed=[(torch.ones(2), Count(2)), (torch.ones(2), 3)],
     )
+
+
+class Rank:
+    def __init__(self, number):
+        self.number = number
+
+    def __lt__(self, other):
+        return self.number < other.number
+
+
+def test_ordering_by_less_than_alone():
+    def fn(x, a, b):
+        c = Rank(3)
+        return x + max([a, b, c]).number, a > b, b > c, min(c, a).number, a.__gt__(b), object.__le__(a, b)
+
+    check(fn, X, Rank(1), Rank(2))
+
+    def without(x, a):
+        try:
+            return a >= Rank(1), x
+        except TypeError as e:
+            return str(e), x + 1
+
+    check(without, X, Rank(1))

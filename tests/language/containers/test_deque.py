@@ -144,3 +144,16 @@ def test_a_deque_that_grows_by_itself(grow, bound):
 
     for cls in (deque, Queue):
         check(lambda x, cls=cls: made(x, cls), X, graphs=ANY, breaks=None)
+
+
+@pytest.mark.parametrize("join", [torch.stack, torch.cat, torch.block_diag, torch.zeros])
+def test_a_deque_in_the_place_of_a_list(join):
+    def f(x):
+        queue = deque([x, x + 1], maxlen=3)
+        joined = torch.stack([*queue]), torch.tensor(deque([1, 2]))
+        try:
+            return joined, join(queue)
+        except TypeError as e:
+            return joined, str(e)
+
+    check(f, torch.ones(2), graphs=ANY, breaks=None)
