@@ -22,9 +22,10 @@ from framejit.guards.sources import (
 )
 from framejit.guards.type_flags import HEAP_TYPE
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import NONE, ConstantValue, is_constant_object
+from framejit.values.containers.dict_subclasses import dict_method
 from framejit.values.containers.filling import fill_method
 from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue, SubscriptIterator
@@ -200,6 +201,10 @@ class ObjectValue(Value):
             return self._attrs[name]
         if self.obj is None:
             return None
+        if self.is_own_dict(frame):
+            key = ConstantValue(name)
+            there = self.base.call_method(frame, "__contains__", [key], {}).constant()
+            return realize(frame, self.base.getitem(frame, key)) if there else None
         own = instance_dict(self.obj)
         if own is None and type(self.obj).__dictoffset__:  # as of type variables, from 3.12 on
             raise Unsupported(f"attribute {name!r} of {self.describe()}, which doesn't show what attributes it has")
@@ -210,6 +215,15 @@ class ObjectValue(Value):
             return LazyValue(own[name], key_source(where, name)).realize(frame)
         frame.capture.add_guard(where, native.C_NO_KEY, name)
         return None
+
+    def is_own_dict(self, frame: Frame) -> bool:
+        """Whether the items of this instance of a dict subclass are its attributes: `self.__dict__ = self`."""
+        if not isinstance(self.base, DictValue) or self.source is None or self.asks_program() or hides_dict(self.cls):
+            return False
+        if not self.cls.__dictoffset__ or object.__getattribute__(self.obj, "__dict__") is not self.obj:
+            return False
+        frame.capture.guard_same(DictSource(self.source), self.source)
+        return True
 
     def dict_source(self) -> DictSource | None:
         if self.source is None:
@@ -268,6 +282,11 @@ class ObjectValue(Value):
             raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
         if is_a(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
             raise Unsupported(f"setting {name!r} of {self.describe()}, which a class written in C keeps")
+        if self.obj is not None and self.is_own_dict(frame):
+            if value is None:
+                raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which is an item")
+            dict_method(frame, self, "__setitem__", [ConstantValue(name), value], {})
+            return
         if value is None:
             self.delete_attribute(frame, name)
             return
@@ -508,6 +527,8 @@ def _fill_cached_property(frame: Frame, static: Any, value: ObjectValue, source:
     """The first read of a functools.cached_property: later ones find the instance attribute."""
     if static.attrname is None:
         raise Unsupported(f"a cached_property of {value.describe()} that has no name")
+    if value.obj is not None and value.is_own_dict(frame):
+        raise Unsupported(f"a cached_property of {value.describe()}, whose attributes are items")
     made = frame.call(frame.wrap(static.func, AttrSource(source, "func")), [value], {})
     frame.capture.effects.changed(value)
     value.attrs[static.attrname] = made

@@ -10,7 +10,8 @@ import torch
 
 import framejit
 
-from support import Pair, check, check_state
+from comparison import assert_same
+from support import ANY, Pair, check, check_state
 
 X = torch.tensor([1.0, 2.0])
 
@@ -465,3 +466,63 @@ def test_state_dicts():
     del states["1.num_batches_tracked"]
     states._metadata["1"]["version"] = 1
     check(of_old_versions, make(), states, X)
+
+
+class OwnDict(dict):
+    kind = "of the class"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.__dict__ = self
+
+    def __deepcopy__(self, memo):
+        return OwnDict({key: copy.deepcopy(value, memo) for key, value in self.items()})
+
+    @property
+    def doubled(self):
+        return self.a * 2
+
+    @functools.cached_property
+    def once(self):
+        return len(self)
+
+
+def reads_items(x, table):
+    return x * table.a, table.kind, table.doubled, getattr(table, "missing", 1), hasattr(table, "b"), len(table)
+
+
+def writes_items(x, table):
+    table.z = table.a * x
+    table.b = 3
+    table["q"] = table.z + 1
+    table["kind"] = "an item"
+    table.a += 1
+    kind = table.kind
+    del table["kind"]
+    return table.z + table.b, table.q, kind, table.kind, list(table), table["a"], "a" in table.__dict__
+
+
+@pytest.mark.parametrize("fn", [reads_items, writes_items])
+def test_items_that_are_attributes(fn):
+    pair = check(fn, X, OwnDict(a=1, b=2))
+    for table in (OwnDict(a=2, b=2), OwnDict(a=2), OwnDict(a=2, kind="an item"), OwnDict(b=1, a=X)):
+        pair.call(X, table)
+    pair.expect(breaks=0)
+    pair.call(X, OwnDict(b=1))
+    assert pair.raised is AttributeError
+
+
+def test_attributes_that_are_no_items_any_more():
+    def fn(x, table):
+        return x * table.a
+
+    table = OwnDict(a=1)
+    fast = framejit.optimize(fn, backend="eager")
+    assert_same(fn(X, table), fast(X, table))
+    table.__dict__ = {"a": 5}
+    assert_same(fn(X, table), fast(X, table))
+
+
+@pytest.mark.parametrize("fn", [lambda x, t: (x + t.once, t.once, t), lambda x, t: (delattr(t, "a"), x + 1, t)])
+def test_other_uses_of_items_as_attributes_break(fn):
+    check(fn, X, OwnDict(a=1), graphs=ANY, breaks=ANY)
