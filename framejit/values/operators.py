@@ -183,8 +183,11 @@ def by_special_methods(
         asked = repeats and not (in_place and native.has_sequence_slots(a.python_type()))
         attempts = as_numbers + ([mirrored] if asked else [])
     if in_place and _has(a, in_place_method[1]):
-        if sequence and isinstance(static_lookup(a.python_type(), in_place_method[1]), WrapperDescriptorType):
+        own = static_lookup(a.python_type(), in_place_method[1])
+        if sequence and isinstance(own, WrapperDescriptorType):
             attempts[-1] = in_place_method
+        elif name == "mul" and _joins_or_raises(own):
+            attempts.append(in_place_method)  # `[1] *= 2` is a sequence's, though its class multiplies as numbers do
         else:
             attempts.insert(0, in_place_method)
     for attempt in attempts:

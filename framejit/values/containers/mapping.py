@@ -326,7 +326,7 @@ class DictValue(HashTable, BuiltinMethods):
         """Take what `dict(value)` would take: of another dict, of what has keys(), or pairs."""
         value = realize(frame, value)
         other = plain_dict_part(frame, value)
-        if other is not None:
+        if other is not None and not (self.cls is OrderedDict and _says_what_it_holds(value, other)):
             for key in other.items:
                 self.tell_apart(frame, key)
             real_call(frame, self.real.update, self.items, [other.items], {})
@@ -538,6 +538,12 @@ def plain_dict_part(frame: Frame, value: Value) -> DictValue | None:
     if part is None or part is value:
         return part if part is None or part.cls is not types.MappingProxyType else part
     return part if static_lookup(value.python_type(), "__iter__") is dict.__iter__ else None
+
+
+def _says_what_it_holds(value: Value, part: DictValue) -> bool:
+    """Whether an instance of a subclass of dict has its own `keys` or `__getitem__`, which an OrderedDict asks."""
+    cls = value.python_type()
+    return any(static_lookup(cls, name) is not static_lookup(part.cls, name) for name in ("keys", "__getitem__"))
 
 
 def pairs(frame: Frame, value: Value) -> dict[Any, Value]:

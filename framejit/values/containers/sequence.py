@@ -205,10 +205,12 @@ class SequenceValue(BuiltinMethods):
 
     @method("__add__")
     def _add(self, frame: Frame, value: Value) -> Value:
+        if not issubclass(value.python_type(), self.make([]).python_type()):
+            return ConstantValue(NotImplemented)
         other = sequence_part(value)
-        if other is not None and issubclass(value.python_type(), self.make([]).python_type()):
-            return self._joined(self, other)
-        return ConstantValue(NotImplemented)
+        if other is None:
+            raise Unsupported(f"joining {self.describe()} and {value.describe()}, whose items are not known")
+        return self._joined(self, other)
 
     @method("__mul__", "__rmul__")
     def _multiply(self, frame: Frame, count: Value) -> Value:

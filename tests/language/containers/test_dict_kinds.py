@@ -526,3 +526,23 @@ def test_attributes_that_are_no_items_any_more():
 @pytest.mark.parametrize("fn", [lambda x, t: (x + t.once, t.once, t), lambda x, t: (delattr(t, "a"), x + 1, t)])
 def test_other_uses_of_items_as_attributes_break(fn):
     check(fn, X, OwnDict(a=1), graphs=ANY, breaks=ANY)
+
+
+class Doubling(dict):
+    def __getitem__(self, key):
+        return super().__getitem__(key) * 2
+
+
+class OneKey(OrderedDict):
+    def keys(self):
+        return ["a"]
+
+
+def test_an_ordered_dict_asks_other_dicts_for_their_items():
+    def fn(x):
+        table = Doubling(a=x, b=1)
+        updated = OrderedDict(c=1) | table
+        updated |= OneKey(a=5, b=7)
+        return OrderedDict(table), updated, OrderedDict(OneKey(a=1, b=2)), dict(table), {**table}, OrderedDict({"a": 1})
+
+    check(fn, X)

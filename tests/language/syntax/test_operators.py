@@ -282,3 +282,53 @@ def test_numbers_of_text_of_a_class():
 @pytest.mark.parametrize("base", [-2.0, -3, 2, 0.5, -0.0])
 def test_powers_of_numbers(base):
     check(lambda x, n: (n**x, (-2.0) ** x, x**n), X, base)
+
+
+class Times(list):
+    def __mul__(self, count):
+        return "multiplied" if count < 9 else NotImplemented
+
+
+class TimesReflected(list):
+    def __rmul__(self, count):
+        return "reflected"
+
+
+class Plus(list):
+    def __add__(self, other):
+        return "added"
+
+    def __radd__(self, other):
+        return "added on the right"
+
+
+class Queue(deque):
+    def __mul__(self, count):
+        return "multiplied"
+
+
+def test_in_place_operators_of_lists_with_operators_of_their_own():
+    """In place, CPython multiplies as with numbers before it repeats, but joins before it adds."""
+
+    def fn(x):
+        a, b, c, d, e = Times([1]), Times([1]), TimesReflected([1]), Plus([1]), [1]
+        a *= 2
+        b *= 9
+        c *= 2
+        d += [2]
+        e += Plus([3])
+        return x + 1, a, b, type(b), c, type(c), d, type(d), e
+
+    check(fn, X)
+
+
+def test_joining_what_can_not_be_looked_into():
+    def fn(x, queue):
+        try:
+            joined = deque([1]) + queue
+        except TypeError:
+            joined = None
+        queue *= 2
+        return x + 1, joined, queue
+
+    check(fn, X, Queue([2]), graphs=1, breaks=None)
