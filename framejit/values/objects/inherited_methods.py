@@ -35,7 +35,7 @@ _AS_PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 """What an instance of a subclass is as text or number, whatever its own methods say."""
 
-_NOT_ORDERED = (object.__lt__, object.__le__, object.__gt__, object.__ge__)
+_NOT_ORDERED = [vars(object)[f"__{name}__"] for name in ("lt", "le", "gt", "ge")]
 
 KnownMethod = Callable[["Frame", "ObjectValue", str, "list[Value]", "dict[str, Value]"], Value]
 KNOWN_METHODS: dict[type, KnownMethod] = {}

@@ -202,9 +202,10 @@ class ObjectValue(Value):
         if self.obj is None:
             return None
         if self.is_own_dict(frame):
-            key = ConstantValue(name)
-            there = self.base.call_method(frame, "__contains__", [key], {}).constant()
-            return realize(frame, self.base.getitem(frame, key)) if there else None
+            key, items = ConstantValue(name), self.base
+            assert isinstance(items, DictValue)
+            there = items.call_method(frame, "__contains__", [key], {}).constant()
+            return realize(frame, items.getitem(frame, key)) if there else None
         own = instance_dict(self.obj)
         if own is None and type(self.obj).__dictoffset__:  # as of type variables, from 3.12 on
             raise Unsupported(f"attribute {name!r} of {self.describe()}, which doesn't show what attributes it has")

@@ -18,13 +18,13 @@ from framejit.values.objects.functions.model_values import ModelFunctionValue
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
-_MODEL = ModelFunctionValue(broadcast_shape)
+_MODEL = ModelFunctionValue(broadcast_shape)  # type: ignore[arg-type]
 
 
 def _register(function: Any) -> None:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         args = deep_realize(frame, args)
-        shapes = [arg if isinstance(arg, SequenceValue) else TupleValue([arg]) for arg in args]
+        shapes: list[Value] = [arg if isinstance(arg, SequenceValue) else TupleValue([arg]) for arg in args]
         if not kwargs and any(map(_has_open_size, args)) and all(map(_is_shape, shapes)):
             shape = frame.inline(_MODEL, bind(frame, _MODEL, shapes, {}))
             if not is_none(shape):
@@ -38,7 +38,7 @@ def _has_open_size(value: Value) -> bool:
     return value.symbolic or any(map(_has_open_size, value.children()))
 
 
-def _is_shape(value: SequenceValue) -> bool:
+def _is_shape(value: Value) -> bool:
     return all(size.python_type() is int for size in value.children())
 
 
