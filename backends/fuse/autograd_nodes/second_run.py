@@ -48,7 +48,8 @@ class Call:
         and where they were before the run. `contents`: as `SecondRun.contents` gives them."""
         self.inputs = []
         for position, (tensor, has_gradient) in enumerate(zip(inputs, differentiable)):
-            if has_gradient and tensor.grad_fn is None:  # autograd holds leaves anyway
+            # autograd holds leaves anyway; those that were written, by code that autograd did not see, are others now
+            if has_gradient and tensor.grad_fn is None and position not in contents:
                 self.inputs.append(tensor)
                 continue
             memory = contents[position] if position in contents else tensor.detach()

@@ -276,6 +276,57 @@ def test_parameters_written_without_gradients():
     Twins(fn, leaf(3, 3), leaf(3, 3), None).both(use)
 
 
+def reads_what_leads_to_the_loss(fn, x, w):
+    total, half = fn(x, w)
+    (total + half).backward()
+    return total, half, x.grad, w.grad
+
+
+def has_gradients_of_gradients(fn, x, w):
+    total, half = fn(x, w)
+    first = torch.autograd.grad(half, [x, w], create_graph=True)
+    return first, torch.autograd.grad(sum(gradient.square().sum() for gradient in first), [x, w])
+
+
+@pytest.mark.parametrize("use", [reads_what_leads_to_the_loss, has_gradients_of_gradients])
+def test_a_graph_that_is_run_again_begins_with_parameters_as_they_were(use):
+    def fn(x, w):
+        with torch.no_grad():
+            w.mul_(0.5).sub_(x)
+        total = (x * w).exp().sum()
+        return total, total / 2
+
+    Twins(fn, leaf(3), leaf(3)).both(use, 3)
+
+
+def test_losses_divided_for_steps_that_are_counted():
+    """Gradients are added up, and the loss is read before it is divided."""
+
+    def epoch(module, optimiser, data):
+        total = 0.0
+        for number, (x, y) in enumerate(data):
+            loss = F.cross_entropy(module(x), y)
+            (loss / 2).backward()
+            total += loss.item()
+            if (number + 1) % 2 == 0 or number + 1 == len(data):
+                optimiser.step()
+                optimiser.zero_grad()
+        return total / len(data)
+
+    def outcome(run):
+        seed()
+        module = nn.Linear(6, 3).double()
+        optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+        found = []
+        for _ in range(3):
+            data = [(torch.randn(4, 6, dtype=torch.float64), torch.randint(0, 3, (4,))) for _ in range(5)]
+            total = run(module, optimiser, data)
+            found.append((total, [parameter.detach().clone() for parameter in module.parameters()]))
+        return found
+
+    same(outcome(epoch), outcome(framejit.optimize(epoch)))
+
+
 @pytest.mark.parametrize("write", [
     lambda y: F.leaky_relu(y, inplace=True),
     lambda y: F.leaky_relu_(y, negative_slope=0.2),
