@@ -48,6 +48,7 @@ C_PY: int
 C_TRUTH: int
 C_SIZES: int
 C_VERSION: int
+C_HOLDS: int
 
 # Operations of size programs.
 S_SIZE: int
@@ -77,7 +78,7 @@ class GuardTree:
     A node is (accessor, key, checks, children, guard_id), a check (check, payload, guard_id). C_SIZES takes (record
     slots, size program): the program, postfix code as a tuple of ints (S_SIZE, tensor, dim, S_CONST, 2, S_LT, ...),
     must give another number than 0; a tensor is a position among the slots. C_VERSION takes (version, address of the
-    data) of a tensor.
+    data) of a tensor, C_HOLDS (function, record slots): what the function gives for the values must be true.
     """
 
     def __new__(cls, roots: list[Any], n_records: int = 0) -> GuardTree: ...

@@ -101,4 +101,5 @@ CHECKS: Final[dict[int, CheckKind]] = {  # in the order in which the checks of o
         lambda program, where, also: size_text(program, (where, *also)), mismatch.explain_sizes, keeps_payload=True,
         relates=True,
     ),
+    native.C_HOLDS: CheckKind(lambda answer, where, also: str(answer), cost=200, relates=True),
 }

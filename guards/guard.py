@@ -18,10 +18,11 @@ class Guard:
     """`check` is a native `C_*` constant, a key of `CHECKS`; `payload` what it compares with (see
     framejit._native.GuardTree).
 
-    `also` are further sources for checks that relate several: C_SAME and C_DISTINCT, whose payload is None, and
-    C_SIZES, whose payload is a size program (native/guards/size_program.h) in which tensor 0 is that of `source` and
-    the others those of `also`. C_VERSION takes the version of a tensor and the address of its data. `user_line` is the
-    (file, line) of the code that made the assumption; it does not take part in equality.
+    `also` are further sources for checks that relate several: C_SAME and C_DISTINCT, whose payload is None, C_SIZES,
+    whose payload is a size program (native/guards/size_program.h) in which tensor 0 is that of `source` and the others
+    those of `also`, and C_HOLDS, whose payload is called with the values of all. C_VERSION takes the version of a
+    tensor and the address of its data. `user_line` is the (file, line) of the code that made the assumption; it does
+    not take part in equality.
     """
 
     source: Source

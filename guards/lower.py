@@ -115,9 +115,12 @@ class _Lowering:
     def add(self, guard: Guard, guard_id: int) -> None:
         if CHECKS[guard.check].relates:
             slots = tuple(self.record(source, guard_id) for source in (guard.source, *guard.also))
-            self.relations.append(
-                (guard.check, native_sizes(slots, guard.payload) if guard.check == native.C_SIZES else slots, guard_id)
-            )
+            payload: Any = slots
+            if guard.check == native.C_SIZES:
+                payload = native_sizes(slots, guard.payload)
+            elif guard.check == native.C_HOLDS:
+                payload = guard.payload, slots
+            self.relations.append((guard.check, payload, guard_id))
         else:
             self.node(guard.source, guard_id).checks.setdefault(guard.check, []).append((guard.payload, guard_id))
 

@@ -501,14 +501,25 @@ class BuiltinSource(Source):
         return self.var
 
 
+class ManySource(Source):
+    """A number that is computed from several places: it can be computed again, but no step leads to it."""
+
+    def computation(self) -> tuple[Callable[..., Any], tuple[Source, ...]]:
+        """The function that gives it, and where the function's arguments are read."""
+        raise NotImplementedError
+
+
 @source
-class PairSource(Source):
-    """`left <symbol> right` of two numbers; it can be computed again, but no guard reaches it."""
+class PairSource(ManySource):
+    """`left <symbol> right` of two numbers."""
 
     left: Source
     right: Source
     symbol: str
     operation: str
+
+    def computation(self) -> tuple[Callable[..., Any], tuple[Source, ...]]:
+        return getattr(operator, self.operation), (self.left, self.right)
 
     def emit(self, em: Emitter) -> None:
         em.call_object(

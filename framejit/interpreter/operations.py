@@ -21,6 +21,8 @@ from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.functions.function_values import MethodValue
 from framejit.values.objects.user_object import class_attribute
+from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors import overrides
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wrap
@@ -84,6 +86,9 @@ class Operations:
         a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
         if a is b:
             return True
+        is_open = isinstance(a, (SymIntValue, SymNumberValue)) or isinstance(b, (SymIntValue, SymNumberValue))
+        if is_open and a.python_type() is not b.python_type():
+            return False  # whatever the number is
         try:
             x, y = a.constant(), b.constant()
         except NotConstant:

@@ -115,7 +115,7 @@ def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
         if unrelated is not None:
             return ["unrelated", *map(objects.by_name, unrelated)]
         return ["check", objects.by_name(payload)]
-    raise NotKept("a guard on what is in a tensor, or on sizes")
+    raise NotKept("a guard on what is in a tensor, or on numbers from several places")
 
 
 # ---- reading ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_arguments import inverse
 from framejit.values.runtime_numbers.read_arithmetic import compare_numbers, compute
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
-from framejit.values.runtime_numbers.size_number import computed_from_sizes
+from framejit.values.runtime_numbers.size_number import beside_number, computed_from_sizes
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.overrides import handed_over
@@ -80,7 +80,7 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
         return expression
     given = a, b
     a, b = _scalars(a, b, function)
-    number = _of_scalar(symbol, a, b) or compute(frame, function, a, b)
+    number = _of_scalar(frame, symbol, a, b) or compute(frame, function, a, b)
     if number is not None:
         return number
     if isinstance(a, NumpyValue) or isinstance(b, NumpyValue):
@@ -101,8 +101,9 @@ def _is_open_float(value: Value) -> bool:
     return isinstance(value, SymNumberValue) and value.python_type() is float
 
 
-def _of_scalar(symbol: str, a: Value, b: Value) -> Value | None:
+def _of_scalar(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None:
     """An operation with a number that is not assumed, where no tensor takes part."""
+    a, b = beside_number(frame.capture, a, b), beside_number(frame.capture, b, a)
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, SymNumberValue) and not isinstance(other, TensorValue):
             expression = scalar.binary(symbol, other, reflected)
@@ -318,7 +319,7 @@ def compare(frame: Frame, name: str, a: Value, b: Value) -> Value:
         return of_read
     for scalar, other, reflected in ((a, b, False), (b, a, True)):
         if isinstance(scalar, SymNumberValue) and not isinstance(other, TensorValue):
-            outcome = scalar.compare(name, other, reflected)
+            outcome = scalar.compare(name, beside_number(frame.capture, other, scalar), reflected)
             if outcome is not None:
                 return outcome
     known = on_sizes(COMPARE[name], a, b) if beside_numbers else None  # what the number is has to be known

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.computed_pair import of_one
+from framejit.guards.computed_numbers import Answer, is_reached, question_at
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.values.base import Value
@@ -21,11 +21,14 @@ from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.wrap import wraps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from framejit.values.context import Capture, Frame
     from framejit.values.tensors.tensor import TensorValue
 
 # What can't raise on numbers, or is guarded not to, so that it may run later than the program says.
-_OPERATIONS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "**": "pow"}
+_OPERATIONS = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"}
+_DIVISIONS = ("/", "//", "%")
 _LARGE = 1e50
 GREATEST_EXPONENT = 4
 """Powers of numbers up to the one, with exponents up to the other, are finite."""
@@ -82,10 +85,12 @@ class SymNumberValue(Value):
         return True  # it can be had, at the price of a guard
 
     def truth(self, frame: Frame) -> bool:
-        if self.leaves != (self,):
-            return bool(self.constant())
-        self.capture.add_guard(self.source, native.C_TRUTH, bool(self.value))
-        return bool(self.value)
+        truth = bool(self.value)
+        if is_reached(self.source):
+            self.capture.add_guard(self.source, native.C_TRUTH, truth)
+        else:
+            guard_answer(self.capture, CallSource(self.source, bool), truth)
+        return truth
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return ConstantValue(self.constant()).call_method(frame, name, args, kwargs)
@@ -118,22 +123,19 @@ class SymNumberValue(Value):
         return () if self.leaves == (self,) else self.leaves
 
     def compare(self, name: str, other: Value, reflected: bool) -> Value | None:
-        """The outcome of a comparison, guarded in place of the value; None where the value must be known."""
-        number = _plain_number(other)
-        if number is None:
-            if not isinstance(other, SymNumberValue):
-                return None
+        """The outcome of a comparison, guarded in place of the value; None where the other is no number, or none whose
+        place is known."""
+        function, number = getattr(operator, name), _plain_number(other)
+        if number is not None:
+            outcome = function(number, self.value) if reflected else function(self.value, number)
+            place: Source = BinarySource(self.source, COMPARE[name], name, TypedKey(number), reflected)
+        elif isinstance(other, SymNumberValue):
             a, b = (other, self) if reflected else (self, other)
-            return guarded_outcome(
-                self.capture, name, a.value, b.value, of_one(PairSource(a.source, b.source, COMPARE[name], name))
-            )
-        if self.leaves != (self,):
+            outcome = function(a.value, b.value)
+            place = PairSource(a.source, b.source, COMPARE[name], name)
+        else:
             return None
-        function = getattr(operator, name)
-        outcome = function(number, self.value) if reflected else function(self.value, number)
-        self.capture.add_guard(
-            BinarySource(self.source, COMPARE[name], name, TypedKey(number), reflected), native.C_ID, outcome
-        )
+        guard_answer(self.capture, place, outcome)
         return ConstantValue(outcome)
 
     def surely(self, name: str, number: float) -> bool:
@@ -141,6 +143,33 @@ class SymNumberValue(Value):
         if not getattr(operator, name)(self.value, number):
             return False
         return self.compare(name, ConstantValue(number), False) is not None
+
+    def called(self, function: Callable[[Any], int | float]) -> SymNumberValue:
+        """What a function gives that raises for no number of this kind."""
+        return SymNumberValue(
+            self.capture, function(self.value), CallSource(self.source, function), self._inner_leaves()
+        )
+
+    def as_float(self) -> SymNumberValue | None:
+        """`float()` of it; None where the value must be known."""
+        if type(self.value) is float:
+            return self
+        return self.called(float) if self._stays_small() else None
+
+    def absolute(self) -> Value | None:
+        """`abs()` of it; None where the value must be known."""
+        return self.called(abs)
+
+    def whole(self, function: Callable[[float], int]) -> Value | None:
+        """The whole number that `function` makes of it; None where the value must be known."""
+        if type(self.value) is int:
+            return self
+        if not self.surely("ge", -_LARGE) or not self.surely("le", _LARGE):
+            return None
+        made = self.called(function)
+        if self.capture.dynamic.never or not is_reached(made.source) or not 0 <= made.value <= LARGEST:
+            return made
+        return SymIntValue(self.capture.sizes.number(int(made.value), made.source), made.source, int(made.value))
 
     # ---- graphs -----------------------------------------------------------------------------------
 
@@ -180,21 +209,19 @@ class SymNumberValue(Value):
 
     def _stays_small(self) -> bool:
         """Whether it is an int that torch takes, guarded: torch raises for greater ones, also beside floats."""
-        if not fits_int64(self.value) or self.leaves != (self,):  # no guard reaches what is made of two numbers
+        if not fits_int64(self.value):
             return False
-        self.capture.add_guard(CallSource(self.source, fits_int64), native.C_ID, True)
+        guard_answer(self.capture, CallSource(self.source, fits_int64), True)
         return True
 
 
-def guarded_outcome(
-    capture: Capture, name: str, a: int | float, b: int | float, place: Source | None
-) -> Value | None:
-    """The outcome of a comparison of two numbers, guarded at the place of that; None where it has none."""
-    if place is None:
-        return None
-    outcome = bool(getattr(operator, name)(a, b))
-    capture.add_guard(place, native.C_ID, outcome)
-    return ConstantValue(outcome)
+def guard_answer(capture: Capture, place: Source, answer: bool) -> None:
+    """Guard that what is computed at a place, True or False, is this."""
+    if is_reached(place):
+        capture.add_guard(place, native.C_ID, answer)
+        return
+    (first, *others), question = question_at(place)
+    capture.add_guard(first, native.C_HOLDS, Answer(question, answer, place.name()), tuple(others))
 
 
 def fits_int64(number: int | float) -> bool:
@@ -223,11 +250,11 @@ _TO_TENSOR = {torch.float32: to_float32, torch.float64: to_float64, torch.int64:
 
 def _is_safe(symbol: str, a: Value, b: Value) -> bool:
     """Whether an operation on two numbers does not raise, now and later: what there is to ask is guarded."""
-    if symbol != "/" and a.python_type() is b.python_type() is int:
+    if symbol not in _DIVISIONS and a.python_type() is b.python_type() is int:
         return symbol != "**"
     if not _fits_a_float(a) or not _fits_a_float(b):
         return False
-    if symbol == "/":
+    if symbol in _DIVISIONS:
         return b.surely("ne", 0) if isinstance(b, SymNumberValue) else bool(_plain_number(b))
     return symbol != "**" or _is_plain_power(a, b)
 

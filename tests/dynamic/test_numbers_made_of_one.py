@@ -55,15 +55,6 @@ def test_of_sizes():
     assert len(compiled.entries) <= 3
 
 
-def test_of_two_is_assumed():
-    def f(x, a, b):
-        return x * 2 if a * 0.5 > b + 0.25 else x - b
-
-    compiled, x = framejit.optimize(f), torch.randn(3)
-    for a, b in ((1.0, 2.0), (2.0, 0.5), (3.0, 0.25), (3.5, 4.0), (1.5, 0.75), (5.0, 3.0), (7.0, 0.0)):
-        assert_same(f(x, a, b), compiled(x, a, b))
-
-
 def test_numbers_too_great_for_a_float_are_compared_exactly():
     def f(x, n):
         return x + 1 if n * 1.0 >= n else x - 1

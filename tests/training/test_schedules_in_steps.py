@@ -8,7 +8,7 @@ from torch.optim import lr_scheduler
 
 import framejit
 
-from support import seed
+from support import of_kind, recorded, seed
 
 SCHEDULES = {
     # an entry for each milestone, one for all steps between, and two to begin with
@@ -20,6 +20,11 @@ SCHEDULES = {
     ),
     "up, then down": (lambda o: lr_scheduler.LambdaLR(o, lambda n: min((n + 1) / 5, (20 - n) / 15)), 5),
     "one cycle": (lambda o: lr_scheduler.OneCycleLR(o, 0.2, total_steps=30), 4),
+    "many cycles": (lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3), 3),
+    "cycles half as high each": (lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3, mode="triangular2"), 3),
+    "cycles that fade": (
+        lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=3, mode="exp_range", gamma=0.99), 3
+    ),
 }
 
 
@@ -42,6 +47,36 @@ def outcomes(schedule, compile_step):
         loss = run(torch.randn(4, 5), torch.randint(0, 3, (4,)))
         found.append((loss, optimiser.param_groups[0]["lr"]))
     return run, found
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_rate_that_falls_while_the_loss_does_not(mode):
+    def outcome(compile_step):
+        seed(0)
+        module = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+        optimiser = optim.Adam(module.parameters(), lr=0.1)
+        schedule = lr_scheduler.ReduceLROnPlateau(optimiser, mode, patience=1, cooldown=2, factor=0.5)
+
+        def step(x, y):
+            optimiser.zero_grad()
+            loss = F.cross_entropy(module(x), y)
+            loss.backward()
+            optimiser.step()
+            schedule.step(loss.detach())
+            return loss.detach()
+
+        run, found = compile_step(step), []
+        for _ in range(30):
+            loss = run(torch.randn(4, 5), torch.randint(0, 3, (4,)))
+            found.append((loss, schedule.best, schedule.num_bad_epochs, schedule.last_epoch, *schedule.get_last_lr()))
+        return found
+
+    expected = outcome(lambda step: step)
+    with recorded() as log:
+        found = outcome(lambda step: framejit.optimize(step, backend="fuse"))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert len(of_kind(log, "capture_started")) <= 12
+    assert len({event.fields["line"] for event in of_kind(log, "graph_break")}) == 1
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

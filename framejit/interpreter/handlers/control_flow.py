@@ -12,7 +12,7 @@ from framejit.interpreter.opcodes import breaks, opcode
 from framejit.interpreter.selected_branches import Meeting, truth_at_jump
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
-from framejit.values.constant import NONE
+from framejit.values.constant import NONE, is_none
 from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.functions.generators import GeneratorValue
 from framejit.values.wrap import from_python
@@ -30,10 +30,6 @@ def _target(ins: Instruction) -> int:
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def jump(frame: Frame, ins: Instruction) -> int:
     return _target(ins)
-
-
-def _is_none(frame: Frame, value: Value) -> bool:
-    return value.is_constant() and value.constant() is None
 
 
 @opcode(
@@ -54,7 +50,7 @@ def pop_jump(frame: Frame, ins: Instruction) -> int | None:
 )
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE", since=(3, 12))
 def pop_jump_none(frame: Frame, ins: Instruction) -> int | None:
-    return _target(ins) if _is_none(frame, frame.pop()) != ins.name.endswith("NOT_NONE") else None
+    return _target(ins) if is_none(frame.pop()) != ins.name.endswith("NOT_NONE") else None
 
 
 @opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", until=(3, 11))

@@ -95,6 +95,24 @@ static int compile_distinct(GuardTree *tree, Check *check, PyObject *slots)
     return 0;
 }
 
+static int compile_holds(const GuardTree *tree, Check *check, PyObject *payload)
+{
+    PyObject *function, *slots;
+    if (!PyTuple_Check(payload) || !PyArg_ParseTuple(payload, "OO!;C_HOLDS takes (function, record slots)",
+                                                     &function, &PyTuple_Type, &slots) || !PyCallable_Check(function)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "C_HOLDS takes (function, record slots)");
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots); i++) {
+        Py_ssize_t slot;
+        if (guard_parse_slot(PyTuple_GET_ITEM(slots, i), tree->n_records, &slot) < 0)
+            return -1;
+    }
+    check->payload = Py_NewRef(payload);
+    return 0;
+}
+
 static int compile_check(GuardTree *tree, Check *check, PyObject *item)
 {
     long kind;
@@ -179,6 +197,9 @@ static int compile_check(GuardTree *tree, Check *check, PyObject *item)
             return -1;
         }
         return compile_distinct(tree, check, payload);
+    case C_HOLDS:
+        tree->runs_python = 1;
+        return compile_holds(tree, check, payload);
     case C_SIZES:
         check->sizes = size_check_new(payload, tree->n_records);
         return check->sizes ? 0 : -1;

@@ -306,6 +306,25 @@ static FJ_APART int check_distinct(Distinct *distinct, PyObject **records)
     return result;
 }
 
+static FJ_APART int check_holds(PyObject *payload, PyObject **records)
+{
+    PyObject *function = PyTuple_GET_ITEM(payload, 0), *slots = PyTuple_GET_ITEM(payload, 1);
+    Py_ssize_t n = PyTuple_GET_SIZE(slots);
+    PyObject *values = PyTuple_New(n);
+    for (Py_ssize_t i = 0; values && i < n; i++) {
+        PyObject *value = records[PyLong_AsSsize_t(PyTuple_GET_ITEM(slots, i))];
+        if (value == NULL)
+            Py_CLEAR(values);
+        else
+            PyTuple_SET_ITEM(values, i, Py_NewRef(value));
+    }
+    PyObject *answer = values ? PyObject_CallObject(function, values) : NULL;
+    int truth = answer ? PyObject_IsTrue(answer) : 0;
+    Py_XDECREF(answer);
+    Py_XDECREF(values);
+    return truth == 1;
+}
+
 FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyObject **records)
 {
     switch (check->kind) {
@@ -339,6 +358,8 @@ FJ_APART int guard_check_passes(Check *check, PyObject *value, Frame *frame, PyO
         return size_check_passes(check->sizes, records, frame->hold);
     case C_VERSION:
         return version_check_passes(check->version, check->number, value, frame->hold);
+    case C_HOLDS:
+        return check_holds(check->payload, records);
     case C_STATE:
         return state_matches(check->payload);
     case C_PY: {

@@ -11,6 +11,7 @@ import torch
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
+from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 from framejit.values.arrays.ndarray import NumpyValue
 from framejit.values.base import Value, deep_realize, realize
@@ -25,8 +26,9 @@ from framejit.values.operators import by_special_methods
 from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_arithmetic import compute
 from framejit.values.runtime_numbers.read_number import ReadNumberValue, read_bool, read_float
-from framejit.values.runtime_numbers.size_number import SizeNumberValue, as_float
+from framejit.values.runtime_numbers.size_number import as_float
 from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.overrides import handed_over
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
@@ -59,20 +61,20 @@ def _divmod(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return fold(frame, divmod, args, kwargs)
 
 
-def _of_size(frame: Frame, function: Any, value: Value) -> Value | None:
-    """A number of one size or of a float that is computed from sizes: rounded, made positive, or as another type; None
-    where the sizes must be known."""
+def _of_number(frame: Frame, function: Any, value: Value) -> Value | None:
+    """A number of one that is not assumed: rounded, made positive, or as another type; None where that must be
+    known."""
     if isinstance(value, SymIntValue) and not value.is_of_data():
         if function is float:
             return as_float(frame.capture, value)
         return from_python(-value.size) if function is abs and value.size < 0 else value
-    if not isinstance(value, SizeNumberValue):
+    if not isinstance(value, SymNumberValue):
         return None
-    return value if function is float else value.absolute() if function is abs else value.whole(function)
+    return value.as_float() if function is float else value.absolute() if function is abs else value.whole(function)
 
 
 def _trunc(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    number = _of_size(frame, math.trunc, args[0]) if len(args) == 1 and not kwargs else None
+    number = _of_number(frame, math.trunc, args[0]) if len(args) == 1 and not kwargs else None
     if len(args) == 1 and isinstance(args[0], ReadNumberValue):
         number = args[0].rounded(_ROUNDING[math.trunc])
     return fold(frame, math.trunc, args, kwargs) if number is None else number
@@ -85,11 +87,11 @@ def _special_or_fold(function: Any, method: str) -> Handler:
             return frame.capture.graph.call(function, args, kwargs) if made is None else made
         if isinstance(args[0], NumpyValue):
             return args[0].call_method(frame, method, args[1:], kwargs)
-        number = _of_size(frame, function, args[0]) or compute(frame, function, *args) if len(args) == 1 else None
+        number = _of_number(frame, function, args[0]) or compute(frame, function, *args) if len(args) == 1 else None
         if number is None and len(args) == 1 and function in _ROUNDING and isinstance(args[0], ReadNumberValue):
             number = args[0].rounded(_ROUNDING[function])
         if number is None and function is round and not kwargs and args[0].python_type() is float:
-            number = call_on_read(round, "round", args)
+            number = _rounded_to(args) or call_on_read(round, "round", args)
         if number is not None:
             return number
         if isinstance(args[0], ObjectValue) and static_lookup(args[0].cls, method, None) is None:
@@ -99,6 +101,24 @@ def _special_or_fold(function: Any, method: str) -> Handler:
         return fold(frame, function, args, kwargs)
 
     return handler
+
+
+@dataclass(frozen=True)
+class _RoundedTo:
+    """`round(number, digits)`."""
+
+    digits: int
+
+    def __call__(self, number: float) -> float:
+        return round(number, self.digits)
+
+
+def _rounded_to(args: list[Value]) -> Value | None:
+    """A float that is not assumed, rounded to some digits behind the point, for which Python raises for none."""
+    if len(args) != 2 or not isinstance(args[0], SymNumberValue) or not isinstance(args[1], ConstantValue):
+        return None
+    digits = args[1].value
+    return args[0].called(_RoundedTo(digits)) if type(digits) is int and digits >= 0 else None
 
 
 _ROUNDING: Final = {round: torch.round, math.ceil: torch.ceil, math.floor: torch.floor, math.trunc: torch.trunc}
@@ -137,9 +157,9 @@ def _number(cls: type, method: str) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if args and isinstance(args[0], ObjectValue):
             return _converted(frame, cls, method, args)
-        of_size = _of_size(frame, cls, args[0]) if cls is not complex and len(args) == 1 and not kwargs else None
-        if of_size is not None:
-            return of_size
+        found = _of_number(frame, cls, args[0]) if cls is not complex and len(args) == 1 and not kwargs else None
+        if found is not None:
+            return found
         if cls is float and len(args) == 1 and isinstance(args[0], TensorValue):
             read = read_float(frame, args[0])
             if read is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from framejit.guards.sources import CallSource
 from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
+from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler
 from framejit.values.runtime_numbers.number_calls import NAMES, call_on_read
@@ -25,13 +26,15 @@ from framejit.values.runtime_numbers.size_number import (
     operand,
     place_of,
     positive,
+    within,
 )
 from framejit.values.sym_int import SymIntValue
-from framejit.values.sym_number import SymNumberValue
+from framejit.values.sym_number import SymNumberValue, guard_answer
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
+_QUESTIONS: Final = frozenset((math.isnan, math.isinf, math.isfinite))
 _EXPONENT: Final = 400.0
 """Powers of e up to here are below GREATEST."""
 
@@ -61,11 +64,9 @@ class _Function:
         bounds = None if found is None else positive(number, found[1]) if self.positive else found[1]
         if found is None or bounds is None:
             return None
-        if bounds[1] > self.most:
-            of = follow(number, bounds, float)
-            if found[0] > self.most or of is None or not of.keeps(lambda value: value > self.most):
-                return None
-            bounds = bounds[0], self.most
+        bounds = within(number, bounds, -math.inf, self.most)
+        if bounds is None:
+            return None
         limits = self.span or (self.compute(bounds[0]), self.compute(bounds[1]))
         # the least may be next to 0, as of exp: who divides by it asks for more
         if not (0 <= limits[0] < 1 or is_moderate(limits[0])) or not is_moderate(limits[1]):
@@ -96,11 +97,21 @@ for _function in (
     HANDLERS[_function.compute] = _function
 
 
+def _asked(function: Callable[..., Any], args: list[Value]) -> Value | None:
+    """The answer to a question about a float that is read anew at each call, guarded; None of anything else."""
+    number = args[0] if len(args) == 1 else None
+    if function not in _QUESTIONS or not isinstance(number, SymNumberValue) or number.python_type() is not float:
+        return None
+    answer = function(number.value)
+    guard_answer(number.capture, CallSource(number.source, function), answer)
+    return ConstantValue(answer)
+
+
 def _on_read(function: Callable[..., Any], name: str, otherwise: Handler | None) -> Handler:
     """A function of numbers, which the graph calls on those that were read from tensors."""
 
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        found = None if kwargs else call_on_read(function, name, args)
+        found = None if kwargs else _asked(function, args) or call_on_read(function, name, args)
         if found is not None:
             return found
         return fold(frame, function, args, kwargs) if otherwise is None else otherwise(frame, args, kwargs)

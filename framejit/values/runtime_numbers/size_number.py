@@ -13,10 +13,10 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit.guards.computed_pair import of_one
+from framejit.guards.computed_numbers import is_reached
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.size_program import NUMBER
-from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, Step, TypedKey, source
+from framejit.guards.sources import BinarySource, CallSource, ManySource, PairSource, Source, TypedKey, source
 from framejit.symbols.expression import Expression
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -24,7 +24,7 @@ from framejit.values.folding import fold
 from framejit.values.handlers import handles
 from framejit.values.runtime_numbers.size_ranges import OneSize
 from framejit.values.sym_int import LARGEST, SymIntValue
-from framejit.values.sym_number import COMPARE, GREATEST_EXPONENT, SymNumberValue, guarded_outcome
+from framejit.values.sym_number import COMPARE, GREATEST_EXPONENT, SymNumberValue, guard_answer
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _SYMBOLS: Final = {
 }
 GREATEST: Final = 1e200
 """Beyond, or between its inverse and 0, a further step might overflow or round to 0."""
+_GREATEST_POWER: Final = 1e100
 _LEAST_DIVISOR: Final = 1e-12
 """What may come to be 0 is divided by while it is as large as this."""
 _MOST_DIVIDED: Final = 1 << 52
@@ -49,17 +50,20 @@ _WHOLE: Final[dict[str, Callable[[float], int]]] = {
 
 
 @source
-class SizeSource(Source):
-    """An expression over several sizes, computed from the sizes of what stands at `leaves`; no guard reaches it."""
+class SizeSource(ManySource):
+    """An expression over several sizes, computed from the sizes of what stands at `leaves`."""
 
     expression: Expression
     leaves: tuple[tuple[Any, Source, tuple[int, bool]], ...]
     """Each symbol, where it is read, and as what: a dimension (or NUMBER), and whether its stride is."""
 
+    def computation(self) -> tuple[Callable[..., Any], tuple[Source, ...]]:
+        computed = ComputedSize(self.expression, tuple((symbol, place) for symbol, _, place in self.leaves))
+        return computed, tuple(source for _, source, _ in self.leaves)
+
     def emit(self, em: Emitter) -> None:
-        leaves = self.leaves
-        computed = ComputedSize(self.expression, tuple((leaf[0], leaf[2]) for leaf in leaves))
-        em.call_object(computed, lambda: [em.load_source(leaf[1]) for leaf in leaves], len(leaves))
+        computed, sources = self.computation()
+        em.call_object(computed, lambda: [em.load_source(source) for source in sources], len(sources))
 
     def name(self) -> str:
         return str(self.expression)
@@ -122,10 +126,7 @@ class SizeNumberValue(SymNumberValue):
         if isinstance(other, (SymIntValue, SymNumberValue)):
             return self._compare_both(name, other, reflected)
         if self.of is None:  # the guard computes it
-            place = self.source if _is_reached(self.source) else of_one(self.source)
-            if place is None or not _is_reached(place):
-                return None
-            return SymNumberValue(self.capture, self.value, place).compare(name, other, reflected)
+            return super().compare(name, other, reflected)
         if not isinstance(other, ConstantValue) or type(other.value) not in (int, float):
             return None
         number: float = other.value
@@ -148,8 +149,9 @@ class SizeNumberValue(SymNumberValue):
         (a, left), (b, right) = sides = [(self.value, self.source), (number, source)]
         if reflected:
             (b, right), (a, left) = sides
-        place = of_one(PairSource(left, right, COMPARE[name], name))
-        return guarded_outcome(self.capture, name, a, b, place if place is not None and _is_reached(place) else None)
+        outcome = bool(getattr(operator, name)(a, b))
+        guard_answer(self.capture, PairSource(left, right, COMPARE[name], name), outcome)
+        return ConstantValue(outcome)
 
     def _keeps_its_side_of(self, number: float) -> bool:
         """Whether it is a condition from here on that it is greater than a number, or equal, or less, as it is now."""
@@ -174,10 +176,29 @@ class SizeNumberValue(SymNumberValue):
             size, divisor = self.quotient[0].size, self.quotient[1]
             return from_python(-(-size // divisor) if function is math.ceil else size // divisor)
         now = function(self.value)
-        if _is_reached(self.source) and 0 <= now <= LARGEST:
+        if is_reached(self.source) and 0 <= now <= LARGEST:
             source = CallSource(self.source, function)
             return SymIntValue(self.capture.sizes.number(now, source), source, now)
         return ConstantValue(now) if self.of is not None and self.of.keeps(function) else None
+
+
+class SizeBesideNumber(SymNumberValue):
+    """A size, where a number takes part that is computed from none."""
+
+    def __init__(self, capture: Capture, size: SymIntValue) -> None:
+        super().__init__(capture, size.size.node.hint, place_of(size))
+        self.size = size
+
+    def assume(self) -> None:
+        self.size.constant()
+
+
+def beside_number(capture: Capture, value: Value, other: Value) -> Value:
+    """What stands for a value beside another."""
+    if not isinstance(value, SymIntValue) or value.is_of_data():
+        return value
+    is_beside = isinstance(other, SymNumberValue) and not isinstance(other, SizeNumberValue)
+    return SizeBesideNumber(capture, value) if is_beside else value
 
 
 def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
@@ -200,8 +221,10 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
         follows = function is operator.floordiv
     elif function is operator.pow:
         if isinstance(a, ConstantValue):
-            if type(x) is not float or not 0 < x <= 1 or not y_bounds[0] >= 0:  # as rates that decay
+            exponents = _exponents(x, b, y_bounds) if type(x) is float else None
+            if exponents is None:
                 return None
+            y_bounds = exponents
         else:
             if type(y) is int and isinstance(a, SymIntValue) or not isinstance(b, ConstantValue):
                 return None
@@ -210,7 +233,7 @@ def computed_from_sizes(capture: Capture, function: Callable[..., Any], a: Value
                 return None
             x_bounds = base
     elif function is operator.truediv:
-        divisor = positive(b, y_bounds)
+        divisor = y_bounds if y_bounds[1] < 0 else positive(b, y_bounds)
         if divisor is None:
             return None
         y_bounds = divisor
@@ -267,6 +290,28 @@ def positive(value: Value, bounds: Bounds) -> Bounds | None:
     return _LEAST_DIVISOR, bounds[1]
 
 
+def within(value: Value, bounds: Bounds, low: float, high: float) -> Bounds | None:
+    """The bounds of a number that lies between two others; that it does becomes a condition. None where it does not."""
+    found, of = operand(value), None
+    if bounds[0] < low or bounds[1] > high:
+        of = follow(value, bounds, float)
+        if found is None or of is None or not low <= found[0] <= high:
+            return None
+    if bounds[0] < low and of is not None and not of.keeps(lambda number: number >= low):
+        return None
+    if bounds[1] > high and of is not None and not of.keeps(lambda number: number > high):
+        return None
+    return max(bounds[0], low), min(bounds[1], high)
+
+
+def _exponents(base: float, exponent: Value, bounds: Bounds) -> Bounds | None:
+    """The bounds of an exponent with which a power of a number is not too large for a float."""
+    if base <= 0:
+        return None
+    most = math.inf if base == 1 else math.log(_GREATEST_POWER) / abs(math.log(base))
+    return within(exponent, bounds, *((-most, math.inf) if base < 1 else (-math.inf, most)))
+
+
 def is_moderate(number: float) -> bool:
     """Whether a further step neither overflows nor rounds to 0 what is not."""
     return number == 0 or 1 / GREATEST < abs(number) < GREATEST
@@ -298,20 +343,13 @@ def place_of(value: Value) -> Source:
     )
 
 
-def _is_reached(source: Source) -> bool:
-    """Whether guards can compute it."""
-    while isinstance(source, Step):
-        source = source.origin
-    return not isinstance(source, (PairSource, SizeSource))
-
-
 @handles(math.isqrt)
 def _whole_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     size = args[0] if len(args) == 1 and not kwargs else None
     if not isinstance(size, SymIntValue) or size.is_of_data() or not size.size >= 0:
         return fold(frame, math.isqrt, args, kwargs)
     source, root = CallSource(place_of(size), math.isqrt), math.isqrt(size.size.node.hint)
-    if not _is_reached(source):
+    if not is_reached(source):
         return fold(frame, math.isqrt, args, kwargs)
     return SymIntValue(frame.capture.sizes.number(root, source), source, root)
 

@@ -211,12 +211,16 @@ class Builder:
             if isinstance(known[slot], torch.Tensor) and known[slot].dim() and known[slot].layout is torch.strided
         ]
         numbers = [slot for slot in slots if type(known[slot]) is int and abs(known[slot]) < 2**63]
-        kind = rng.randrange(3)
+        kind = rng.randrange(4)
         if kind == 0 and tensors:
             return self.size_relation(tensors, numbers)
         if kind == 1:
             pairs = [(a, b) for a in slots for b in slots if known[a] is known[b]]
             return reference.same(*rng.choice(pairs))
+        if kind == 2:
+            chosen = tuple(rng.sample(slots, rng.randint(1, min(len(slots), 3))))
+            classes = [type(known[slot]) for slot in chosen]
+            return reference.of_several(lambda *values: [*map(type, values)] == classes, chosen)
         firsts: dict[int, int] = {}
         for slot in rng.sample(slots, rng.randint(1, len(slots))):
             firsts.setdefault(id(known[slot]), slot)

@@ -320,6 +320,13 @@ def distinct(slots: tuple[int, ...]) -> Check:
     return Check(native.C_DISTINCT, slots, lambda _, records: len({id(records[slot]) for slot in slots}) == len(slots))
 
 
+def of_several(function: Callable[..., Any], slots: tuple[int, ...]) -> Check:
+    def holds(_: Any, records: dict[int, Any]) -> bool:
+        return all(slot in records for slot in slots) and bool(function(*(records[slot] for slot in slots)))
+
+    return Check(native.C_HOLDS, (function, slots), holds)
+
+
 _OPERATIONS: dict[int, Callable[[int, int], int]] = {
     native.S_ADD: operator.add, native.S_MUL: operator.mul,
     native.S_FLOORDIV: operator.floordiv, native.S_MOD: operator.mod,

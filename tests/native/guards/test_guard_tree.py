@@ -395,6 +395,25 @@ def test_relations_between_values():
     assert not many.check(tuple(values), None)
 
 
+def test_questions_about_several_values():
+    asked = []
+
+    def is_less(a, b):
+        asked.append((a, b))
+        return a < b
+
+    built = tree(
+        arg(0, (C.C_RECORD, 0)), arg(1, (C.C_RECORD, 1)),
+        node(A.A_STATE, None, (C.C_HOLDS, (is_less, (1, 0))), guard_id=9), n_records=2,
+    )
+    assert built.check((2, 1), None) and built.explain((1, 2), None) == (9, None, False)
+    assert not built.check((2, "text"), None)  # a guard that raises is one that fails
+    assert asked == [(1, 2), (2, 1), ("text", 2)]
+    assert any(is_less in part for part in gc.get_referents(built) if type(part) is tuple)
+    unread = tree(node(A.A_STATE, None, (C.C_HOLDS, (is_less, (0, 0)))), n_records=1)
+    assert not unread.check((1,), None)
+
+
 def test_truth_and_python_checks():
     assert passes([1], (C.C_TRUTH, True)) and passes([], (C.C_TRUTH, False)) and not passes([], (C.C_TRUTH, True))
     assert passes(4, (C.C_PY, lambda v: v % 2 == 0)) and not passes(3, (C.C_PY, lambda v: v % 2 == 0))
@@ -530,6 +549,8 @@ def test_what_cannot_be_held_weakly_is_held():
         ([arg(0, (C.C_LACKS, 3))], 0),
         ([arg(0, (C.C_RECORD, 0))], 0), ([arg(0, (C.C_RECORD, -1))], 1), ([arg(0, (C.C_SAME, (0, 1)))], 1),
         ([arg(0, (C.C_SAME, 3))], 1),
+        ([arg(0, (C.C_HOLDS, max))], 1), ([arg(0, (C.C_HOLDS, (max, [0])))], 1), ([arg(0, (C.C_HOLDS, (3, (0,))))], 1),
+        ([arg(0, (C.C_HOLDS, (max, (1,))))], 1), ([arg(0, (C.C_HOLDS, (max, ("x",))))], 1),
         ([arg(0, (C.C_DISTINCT, (0, 1)))], 1), ([arg(0, (C.C_PY, 3))], 0), ([arg(0, (C.C_STATE, 3))], 0), ([], -1),
         (3, 0),
     ],

@@ -45,6 +45,19 @@ def test_relations_between_values():
     assert not agree(built, (obj,))
 
 
+def test_questions_about_several_values():
+    obj = Part(a=1.0, b=2.0)
+    children = [key(n, (C.C_TYPE, float), (C.C_RECORD, i)) for i, n in enumerate("ab")]
+    question = node(A.A_STATE, None, (C.C_HOLDS, (lambda a, b: a < b, (0, 1))))
+    built = tree(
+        arg(0, (C.C_TYPE, Part), children=[node(A.A_DICT, None, children=children)]), padding(), question, n_records=2
+    )
+    warm(built, (obj,))
+    for a, b in ((3.0, 2.0), (1.0, 2.0), (1.5, 2.5), (1.5, 1.0), (1, 2.0), (0.0, 0.5)):
+        obj.a, obj.b = a, b
+        assert agree(built, (obj,)) == (type(a) is float and a < b)
+
+
 def test_relations_with_an_argument():
     x, y = torch.zeros(2), torch.zeros(2)
     obj = Part(a=x)

@@ -156,7 +156,11 @@ def captured_backward(
     if (
         any(value.node not in known for value in graph.inputs[n_inputs:])
         or capture.effects.version != version
-        or not all(_holds_until_then(guard.check, guard.source, kept_numbers) for guard in guards)
+        or not all(
+            _holds_until_then(guard.check, place, kept_numbers)
+            for guard in guards
+            for place in (guard.source, *guard.also)
+        )
         or any(_is_odd(node) or not known >= {*node.all_input_nodes} for node in inner)
         or _writes_outside(inner)
         or not all(_fits(arg, gradient, operands, inner) for arg, gradient in zip(args, found))
