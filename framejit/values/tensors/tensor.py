@@ -148,8 +148,9 @@ class TensorValue(Value):
             if self.source is None:
                 return NONE  # nobody has given it one
             return LazyValue(frame.capture.real_object(self).grad, self._attribute_source(self.source, "grad"))
-        if name == "grad_fn" and id(self) not in frame.capture.effects.written_tensors:
-            known = self.source is None or not self.fake.requires_grad
+        needs_no_gradient = not self.fake.requires_grad
+        if name == "grad_fn" and (needs_no_gradient or id(self) not in frame.capture.effects.written_tensors):
+            known = self.source is None or needs_no_gradient
             if self._told("is_leaf") if known else self.torch_getattr(frame, "is_leaf").constant():
                 return NONE
         if name in OUTSIDE_GRAPHS:

@@ -58,6 +58,35 @@ def test_a_gradient_that_is_set_to_zero_stays_the_same_tensor():
     both(with_optimizer(torch.optim.SGD, lr=0.1), step, batch)
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_gradients_are_set_to_zero_behind_the_step(foreach):
+    def step(module, optimizer, x, y):
+        loss = loss_of(module, x, y)
+        loss.backward()
+        optimizer.step()
+        before = module[0].weight.grad
+        optimizer.zero_grad(set_to_none=False)
+        after = module[0].weight.grad
+        return loss.detach(), after is before, after.grad_fn is None, after.requires_grad
+
+    both(with_optimizer(torch.optim.Adam, lr=0.1, foreach=foreach), step, batch)
+
+
+def test_the_history_of_what_was_written():
+    def step(module, x, y):
+        with torch.no_grad():
+            module[0].weight.mul_(0.5)
+        scale = torch.ones(3, dtype=torch.float64)
+        scale.mul_(2)
+        seen = [scale.grad_fn is None, x.add_(1).grad_fn is None]
+        scale.mul_(module[2].bias[:1].sum())
+        loss = loss_of(module, x, y) + scale.sum()
+        loss.backward()
+        return loss, seen, scale.requires_grad
+
+    both(lambda: (perceptron(),), step, batch)
+
+
 def test_small_batches_are_added_up():
     def step(module, optimizer, x, y):
         optimizer.zero_grad()
