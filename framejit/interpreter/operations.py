@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards.sources import Source, const_source, static_lookup
@@ -21,6 +21,7 @@ from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.functions.function_values import MethodValue
 from framejit.values.objects.user_object import class_attribute
+from framejit.values.runtime_numbers.number_texts import NumberTextValue, text_by_template
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors import overrides
@@ -30,6 +31,8 @@ from framejit.values.wrap import from_python, wrap
 if TYPE_CHECKING:
     from framejit.interpreter.capturing import Capture, Frame
     from framejit.values.objects.exception_values import ExceptionValue
+
+_OPEN: Final = (SymIntValue, SymNumberValue, NumberTextValue)
 
 
 class Operations:
@@ -74,9 +77,10 @@ class Operations:
         """The result of a pure function, called now."""
         return fold(self, function, args, kwargs)
 
-    def fold_plain(self: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """The result of a function that only reads its arguments, called now."""
-        return fold_plain(self, function, args, kwargs)
+    def filled_in(self: Frame, template: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """`template.format(*args, **kwargs)`."""
+        args, kwargs = [realize(self, v) for v in args], {name: realize(self, v) for name, v in kwargs.items()}
+        return text_by_template(template, args, kwargs) or fold_plain(self, template.format, args, kwargs)
 
     def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return realize(self, realize(self, fn).call(self, args, kwargs))
@@ -86,9 +90,8 @@ class Operations:
         a, b = realize(self, a), realize(self, b)  # type: ignore[arg-type]
         if a is b:
             return True
-        is_open = isinstance(a, (SymIntValue, SymNumberValue)) or isinstance(b, (SymIntValue, SymNumberValue))
-        if is_open and a.python_type() is not b.python_type():
-            return False  # whatever the number is
+        if (isinstance(a, _OPEN) or isinstance(b, _OPEN)) and a.python_type() is not b.python_type():
+            return False  # whatever the number or text is
         try:
             x, y = a.constant(), b.constant()
         except NotConstant:

@@ -165,7 +165,7 @@ class ConstantValue(Value):
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(frame.constants(frame.iterate(args[0]))))]
         if name == "format" and isinstance(self.value, str):
-            return frame.fold_plain(self.value.format, args, kwargs)
+            return frame.filled_in(self.value, args, kwargs)
         return frame.fold(getattr(self.value, name), args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -24,6 +24,7 @@ from framejit.values.journal import of_followed
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_arguments import inverse
+from framejit.values.runtime_numbers.number_texts import text_by_operator
 from framejit.values.runtime_numbers.read_arithmetic import compare_numbers, compute
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.runtime_numbers.size_number import beside_number, computed_from_sizes
@@ -72,7 +73,8 @@ def binary(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool = False
         return followed
     a, b = _numbers_of_numpy(frame, a, b)
     expression = (
-        (None if _is_open_float(a) or _is_open_float(b) else on_sizes(function, a, b))
+        text_by_operator(frame, symbol, a, b)
+        or (None if _is_open_float(a) or _is_open_float(b) else on_sizes(function, a, b))
         or computed_from_sizes(frame.capture, function, a, b)
         or (_joined_sizes(a, b) if symbol == "+" else None)
     )

@@ -32,7 +32,7 @@ def test_print_of_constants_keeps_order_with_other_output():
 def test_item():
     def fn(x):
         n = (x * 2).sum().item()
-        return x + n, n, f"{n:.1f}"
+        return x + n, n, len(f"{n:.1f}")
 
     check(fn, X, graphs=range(1, 3), breaks=1, changed=[(X * 3,)])
 

@@ -7,7 +7,7 @@ from framejit import _native as native
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import VERSION, opcode
 from framejit.signals import Unsupported
-from framejit.values.base import Value
+from framejit.values.base import Value, realize
 from framejit.values.builtins.formatting import text_of
 from framejit.values.builtins.reflection import attribute_or_none
 from framejit.values.constant import ConstantValue
@@ -16,6 +16,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.instance_checks import is_instance
+from framejit.values.runtime_numbers.number_texts import NumberTextValue, joined, text_made_of
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -165,7 +166,8 @@ def unpack_ex(frame: Frame, ins: Instruction) -> None:
 def _formatted(frame: Frame, value: Value, conversion: int, spec: Value) -> Value:
     if conversion:
         value = text_of(frame, (None, str, repr, ascii)[conversion], [value])
-    if isinstance(value, ConstantValue) and type(value.value) is str and spec.constant() == "":
+    is_text = isinstance(value, NumberTextValue) or isinstance(value, ConstantValue) and type(value.value) is str
+    if is_text and spec.constant() == "":
         return value
     return text_of(frame, format, [value, spec])
 
@@ -195,7 +197,8 @@ def format_with_spec(frame: Frame, ins: Instruction) -> None:
 
 @opcode("BUILD_STRING")
 def build_string(frame: Frame, ins: Instruction) -> None:
-    frame.push(ConstantValue("".join(frame.constants(frame.pop_n(ins.arg)))))
+    parts = [realize(frame, part) for part in frame.pop_n(ins.arg)]
+    frame.push(text_made_of(joined, parts) or ConstantValue("".join(frame.constants(parts))))
 
 
 # ---- template strings -----------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
@@ -19,6 +21,9 @@ from framejit.values.inspection import is_a
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.enum_members import EnumMemberValue
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.runtime_numbers.number_texts import text_of_number
+from framejit.values.runtime_numbers.read_number import read_item
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -29,8 +34,20 @@ def _escaped(text: str) -> str:
     return text if str.isascii(text) else str.encode(text, "ascii", "backslashreplace").decode("ascii")
 
 
+def _number_in(frame: Frame, tensor: TensorValue) -> Value:
+    """What torch formats of a tensor: the number in one without dimensions."""
+    if tensor.cls is not torch.Tensor or tensor.fake.dim() or frame.capture.overrides.modes:
+        return tensor
+    return read_item(frame, tensor) or tensor
+
+
 def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
+    if function is format and args and isinstance(args[0], TensorValue):
+        args = [_number_in(frame, args[0]), *args[1:]]
+    of_number = text_of_number(function, args)
+    if of_number is not None:
+        return of_number
     value = args[0] if args else ConstantValue("")
     if isinstance(value, ObjectValue) or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant():
         cls = value.python_type()
