@@ -6,10 +6,12 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import framejit
 
 from comparison import assert_same
+from support import Pair
 
 FLOATS = [0.25, 0.5, 0.75, 1.5, 3.0]
 STEPS = [5, 6, 7, 12, 25]
@@ -204,3 +206,22 @@ def test_rates_that_go_on_from_what_they_were():
     assert_same(f(x, 0.5, 30), fast(x, 0.5, 30))
     with pytest.raises(ZeroDivisionError):
         fast(x, 0.5, 31)
+
+
+def test_what_functions_are_made_of_computes_with_a_number():
+    """A temperature that falls: an argument of the whole function would be assumed."""
+
+    def make():
+        state = {"tau": 5.0}
+
+        def f(x):
+            drawn = F.gumbel_softmax(x, tau=state["tau"], hard=True)
+            state["tau"] = max(0.5, state["tau"] * 0.9)
+            return drawn * x, F.gaussian_nll_loss(x, x + 1, x.square() + 1, eps=state["tau"] * 1e-3)
+
+        return f, state
+
+    pair = Pair(make)
+    for number in range(30):
+        pair.call(torch.randn(3, 4), captures=False if number not in (0, 1, 21) else None)
+    pair.expect(breaks=0, graphs=range(1, 4))
