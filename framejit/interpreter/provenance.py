@@ -5,7 +5,7 @@ import re
 import sys
 from dataclasses import field
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from framejit.bytecode.decode import Instruction
 from framejit.bytecode.resume_code import Site, StackKinds, StackSlot
@@ -191,14 +191,19 @@ def in_program_terms(text: str, code: CodeType, resume: ResumeCode | None, origi
     )
 
 
+_BEGINS: Final = r"(?<![.'\"\w])"
+"""Where a name begins in a text about values, and no attribute or key."""
+
+
 def of_guard(code: CodeType, resume: ResumeCode | None, source_name: str, origins: Origins) -> tuple[str, str]:
     """For a guard on `source_name`: what a person would call the value, and where it came from."""
-    match = re.match(r"\w+", source_name.removeprefix("cell of "))
-    if match is None:
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = re.findall(rf"{_BEGINS}[^\W\d]\w*", source_name.removeprefix("cell of "))
+    if not names:
         return source_name, ""
-    root = match.group()
+    root = next((name for name in names if name in parameters), names[0])  # behind functions of it
     if resume is None:
-        is_argument = root in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        is_argument = root in parameters
         return source_name, f"`{root}` is an argument of {code.co_qualname}" if is_argument else ""
     inner, argument = _innermost(resume, root)
     known = origins.known.get((inner.site, argument))
@@ -206,7 +211,8 @@ def of_guard(code: CodeType, resume: ResumeCode | None, source_name: str, origin
         known.name if known is not None else "a value computed before" if argument.startswith("__stack") else argument
     )
     is_cell = argument in inner.layout.cells and source_name.startswith(f"{root}.cell_contents")
-    read = source_name.replace(f"{root}.cell_contents" if is_cell else root, name, 1)
+    replaced = f"{root}.cell_contents" if is_cell else root
+    read = re.sub(rf"{_BEGINS}{re.escape(replaced)}\b", lambda match: name, source_name, count=1)
     if known is None:
         return read, ""
     where = _where(tuple(known.origins), inner.original.co_filename)
