@@ -220,8 +220,9 @@ def guard_answer(capture: Capture, place: Source, answer: bool) -> None:
     if is_reached(place):
         capture.add_guard(place, native.C_ID, answer)
         return
-    (first, *others), question = question_at(place)
-    capture.add_guard(first, native.C_HOLDS, Answer(question, answer, place.name()), tuple(others))
+    read, question = question_at(place)
+    if read:  # else all sizes in it are known by now
+        capture.add_guard(read[0], native.C_HOLDS, Answer(question, answer, place.name()), read[1:])
 
 
 def fits_int64(number: int | float) -> bool:

@@ -154,3 +154,18 @@ def test_powers_and_quotients_of_counts():
                 compiled(x, n)
         else:
             assert_same(expected, compiled(x, n))
+
+
+def test_counts_that_are_known_by_then():
+    def f(x, rate, n):
+        for _ in range(n):
+            x = x + 1
+        if n / 2 > math.sqrt(n) and rate * n > rate + 3:
+            return x * (n / 4)
+        return x - n * rate
+
+    compiled, x = framejit.optimize(f, backend="eager"), torch.randn(3)
+    with framejit.config.patch(debug=True):
+        for number in range(12):
+            rate, n = 0.25 * number, number % 7
+            assert_same(f(x, rate, n), compiled(x, rate, n))
