@@ -225,3 +225,16 @@ def test_what_functions_are_made_of_computes_with_a_number():
     for number in range(30):
         pair.call(torch.randn(3, 4), captures=False if number not in (0, 1, 21) else None)
     pair.expect(breaks=0, graphs=range(1, 4))
+
+
+def test_what_is_compared_would_be_too_large_for_other_counts():
+    def f(x, n):
+        return x * 2 if math.exp(n**1.5) < 60 else x - n
+
+    compiled, x = framejit.optimize(f, backend="eager"), torch.randn(3)
+    with framejit.config.patch(debug=True):
+        for n in (1, 2, 3, 4, 5, 2, 30):
+            assert_same(f(x, n), compiled(x, n))
+    for run in (f, compiled):
+        with pytest.raises(OverflowError, match="math range error"):
+            run(x, 100)
