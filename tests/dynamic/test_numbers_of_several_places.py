@@ -156,6 +156,18 @@ def test_powers_and_quotients_of_counts():
             assert_same(expected, compiled(x, n))
 
 
+def test_functions_of_numbers_of_several_places():
+    def f(x, a, b, n):
+        number = math.exp(a - b) + math.sqrt(abs(a * n)) + math.cos(float(n) - b)
+        return x * number if abs(number) // 1.5 else x - int(number), [0] * int(math.exp(a - b))
+
+    compiled, x = framejit.optimize(f, backend="eager"), torch.randn(3)
+    with framejit.config.patch(debug=True):
+        for number in range(12):
+            a, b, n = 0.25 * number, 0.5 * (number % 5), number + number % 3
+            assert_same(f(x, a, b, n), compiled(x, a, b, n))
+
+
 def test_counts_that_are_known_by_then():
     def f(x, rate, n):
         for _ in range(n):

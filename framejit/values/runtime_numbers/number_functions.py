@@ -83,9 +83,7 @@ class _Function:
             return None
         if not number.surely("le", self.most):
             return None
-        return SymNumberValue(
-            number.capture, self.compute(number.value), CallSource(number.source, self.compute)
-        )
+        return number.called(self.compute)
 
 
 for _function in (
