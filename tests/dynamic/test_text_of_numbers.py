@@ -1,6 +1,7 @@
 """Text with numbers that change, or that are read from tensors, is written by replacement code: log lines assume
 nothing, and break no graph."""
 
+# ruff: noqa: UP031, UP032
 import math
 
 import pytest
