@@ -23,7 +23,6 @@ from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handl
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
-from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.sym_int import SizeQuestion
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
@@ -528,8 +527,7 @@ def _node_of(fn: types.FunctionType, frame: Frame, args: list[Value], kwargs: di
     if concerned(frame, [*args, *kwargs.values()]):
         return handed_over(frame, fn, args, kwargs, inline=False)
     if fn.__module__ == "torch.nn.functional" and any(isinstance(v, SymNumberValue) for v in (*args, *kwargs.values())):
-        # what the function is made of may compute with a number that is no argument of a node
-        return by_arithmetic(frame.capture.graph, fn, args, kwargs)
+        return None  # what the function is made of may compute with a number that is no argument of a node
     try:
         for v in (*args, *kwargs.values()):
             v.argument_of(fn)
