@@ -114,9 +114,12 @@ def test_what_raises_in_eager():
     compiled, x = framejit.optimize(f, backend="eager"), torch.randn(3)
     for a, b in ((1.0, 2.0), (2.0, 0.5), (3.0, 0.25), (3.0, 3.0), (1.5, 0.75), (1.0, 1.0)):
         if a == b:
+            said = []
             for run in (f, compiled):
-                with pytest.raises(ZeroDivisionError, match="float division by zero"):
+                with pytest.raises(ZeroDivisionError) as raised:
                     run(x, a, b)
+                said.append(str(raised.value))
+            assert said[0] == said[1]
         else:
             assert_same(f(x, a, b), compiled(x, a, b))
 
