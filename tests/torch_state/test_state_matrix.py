@@ -11,6 +11,9 @@ from torch import nn
 
 import framejit
 
+# a state that what compiles stumbles over is a warning, and plain operations
+pytestmark = pytest.mark.filterwarnings("error::framejit.FramejitWarning")
+
 
 @contextlib.contextmanager
 def setting(setter, value, getter):

@@ -141,7 +141,10 @@ def surroundings(devices: set[torch.device], tracked: bool) -> tuple[str, str]:
 
 
 def bytes_of(value: torch.Tensor) -> bytes:
-    """The bytes of a tensor's memory from its first element to its last. Raises NotCacheable if there are many."""
+    """The bytes of a tensor's memory from its first element to its last. Raises NotCacheable if there are many, or
+    none."""
+    if value.is_meta:
+        raise NotCacheable("a constant has no data")
     extent = (
         0 if not value.numel() else 1 + sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
     )
@@ -158,7 +161,7 @@ def of_bytes(
     content: bytes, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor | None:
     """The tensor that `bytes_of` was given; None if there are not as many bytes as it has."""
-    made = torch.empty_strided(sizes, strides, dtype=dtype)
+    made = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")  # whatever the program's default is
     if len(bytes_of(made)) != len(content):
         return None
     if content:
