@@ -62,7 +62,7 @@ LEAST_STEPS: Final = 100
 """Instructions that a call must have taken: trying the guards of a small one takes as long as capturing it."""
 MOST_KINDS: Final = 4
 """Different layers called at one place that are kept for later ones to be like."""
-_PLAIN: Final = (type(None), bool, int, float, str)
+PLAIN: Final = (type(None), bool, int, float, str)
 _META: Final = frozenset(("val", "example_value", "stack_trace", "place", "written", FIRST_VERSION))
 """What a node that can be stamped out may carry."""
 
@@ -119,8 +119,8 @@ class LayersAlike:
             self._reached[source] = self._capture.seq
 
     def reached_since(self, seq: int) -> list[Source]:
-        """The sources of which that was noted behind a step."""
-        return [source for source, at in self._reached.items() if at > seq]
+        """The sources of which that was noted at a step or behind it."""
+        return [source for source, at in self._reached.items() if at >= seq]
 
     def call(
         self, frame: Frame, module: ModuleValue, args: list[Value], kwargs: dict[str, Value], ordinary: Ordinary
@@ -369,7 +369,7 @@ class _Pairs:
             )
         if isinstance(a, ConstantValue) and isinstance(b, ConstantValue):
             return type(a.value) is type(b.value) and (
-                a.value is b.value or (isinstance(a.value, _PLAIN) and repr(a.value) == repr(b.value))
+                a.value is b.value or (isinstance(a.value, PLAIN) and repr(a.value) == repr(b.value))
             )
         if self._followed is not None and a.source is None and b.source is None:
             return self._made(a, b)

@@ -8,9 +8,10 @@ could come to see since. That is what layers alike rest on, too (`layers_alike.p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from framejit import _native as native
+from framejit.capture.layers_alike import PLAIN
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from framejit.capture.capture import Capture
     from framejit.capture.side_effects import InSight
     from framejit.guards.sources import Source
-
-_PLAIN: Final = (type(None), bool, int, float, str)
-
 
 class _Lookup(NamedTuple):
     owner: Value
@@ -47,8 +45,10 @@ class RepeatedLookups:
     def get(self, owner: Value, name: str, look: Callable[[], Value]) -> Value:
         """The attribute of an object that was there before the capture; `look` interprets what finds it."""
         capture = self._capture
+        if owner.source is None or capture.journal.is_kept or not capture.may_stamp():
+            return look()
         in_sight = self._changes_in_sight()
-        if owner.source is None or in_sight is None or capture.journal.is_kept or not capture.may_stamp():
+        if in_sight is None:
             return look()
         known = self._known.get((id(owner), name))
         if known is not None and in_sight.is_as(known.in_sight) and native.state_matches(known.state):
@@ -60,7 +60,7 @@ class RepeatedLookups:
         result = look()
         if (
             type(result) is ConstantValue
-            and type(result.value) in _PLAIN
+            and type(result.value) in PLAIN
             and (version, n_ops, left) == (capture.effects.version, capture.graph.n_ops, capture.left_behind())
         ):
             reached = capture.layers.reached_since(seq)

@@ -141,8 +141,8 @@ def surroundings(devices: set[torch.device], tracked: bool) -> tuple[str, str]:
 
 
 def bytes_of(value: torch.Tensor) -> bytes:
-    """The bytes of a tensor's memory from its first element to its last. Raises NotCacheable if there are many, or
-    none."""
+    """The bytes of a tensor's memory from its first element to its last. Raises NotCacheable if there are many, and
+    for a tensor on the meta device."""
     if value.is_meta:
         raise NotCacheable("a constant has no data")
     extent = (

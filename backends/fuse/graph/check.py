@@ -53,9 +53,9 @@ class _Checker:
                     f"{value.shape}"
                 )
         self._block(graph, defined, storages)
-        views = (*graph.views, *graph.hidden_views, *graph.versions, *graph.counted_apart)
         if not all(
-            0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value) for position in views
+            0 <= position < len(graph.outputs) and isinstance(graph.outputs[position], Value)
+            for position in graph.described_outputs()
         ):
             raise BrokenGraph("an output that is no tensor is said to be a view, or written")
         if not all(0 <= position < len(graph.inputs) for position in graph.counted_writes):

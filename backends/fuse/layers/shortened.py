@@ -54,8 +54,8 @@ def _with_first(
 ) -> Shortened:
     left_out = {number for inputs in units[kept:] for number in inputs}
     positions = [number for number in range(len(names)) if number not in left_out]
-    outputs = _kept_outputs(gm.graph, found, kept)
-    short = _LazyGraphModule(gm, _shortened_graph(gm.graph, found, outputs, kept))  # whose Python nobody needs
+    graph, outputs = shortened_graph(gm.graph, found, kept)
+    short = _LazyGraphModule(gm, graph)  # whose Python nobody needs
     short.meta = {**gm.meta}
     places = outputs.outputs if any(isinstance(place, UnitOutput) for place in outputs.outputs) else None
     return Shortened(
@@ -64,18 +64,11 @@ def _with_first(
     )
 
 
-def shortened_graph(graph: fx.Graph, found: Repetition) -> fx.Graph:
-    """The graph with the first units only; what takes the results of the last one takes those of the last of these."""
-    return _shortened_graph(graph, found, _kept_outputs(graph, found, KEPT), KEPT)
-
-
-def _kept_outputs(graph: fx.Graph, found: Repetition, kept: int) -> KeptOutputs:
+def shortened_graph(graph: fx.Graph, found: Repetition, kept: int = KEPT) -> tuple[fx.Graph, KeptOutputs]:
+    """The graph with the first units only, and which of the outputs it has; what takes the results of the last unit
+    takes those of the last of these."""
     outputs = kept_outputs(returned(graph), found.place_of().get, len(found.units), kept)
     assert outputs is not None  # which makes it a Repetition
-    return outputs
-
-
-def _shortened_graph(graph: fx.Graph, found: Repetition, outputs: KeptOutputs, kept: int) -> fx.Graph:
     short = fx.Graph()
     made: dict[fx.Node, fx.Node] = {}
     left_out = {node for unit in found.units[kept:] for node in unit}
@@ -91,7 +84,7 @@ def _shortened_graph(graph: fx.Graph, found: Repetition, outputs: KeptOutputs, k
             # the same: recording notes there what it has met; what is known of the last one's results, as how often
             # they were written into, is known of those that stand for them
             made[node].meta = stands_for.get(node, node).meta
-    return short
+    return short, outputs
 
 
 def _are_alike(example: torch.Tensor, other: torch.Tensor) -> bool:
