@@ -136,3 +136,62 @@ def test_what_is_only_possible_in_the_programs_layout_stays_in_it():
 
     graph = lowered(f, on_gpu(8, 64, 12, 12), on_gpu(32, 64, 3, 3))
     assert graph.outputs[0].sizes == (8, 3200)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("convolve", "dims"), [(F.conv1d, 1), (F.conv2d, 2), (F.conv_transpose2d, 2)])
+def test_the_bias_of_a_convolution_is_added_by_what_follows(convolve: Any, dims: int, dtype: torch.dtype):
+    def f(x, w, bias):
+        return (convolve(x, w, bias).relu(),)
+
+    shape = (8,) * dims
+    graph = lowered(
+        f, on_gpu(4, 16, *shape, dtype=dtype), on_gpu(16, 16, *(3,) * dims, dtype=dtype), on_gpu(16, dtype=dtype)
+    )
+    (call,) = calls(graph, convolve.__name__)
+    assert call.args[2] is None and "bias" not in call.kwargs
+    loops = [node for node in graph.nodes if isinstance(node, ComputeNode) and len(node.reads) == 2]
+    assert len(loops) == 1  # adds the bias, and makes what is below zero zero
+
+
+def test_the_bias_of_a_convolution_in_groups_is_its_kernels_business_in_float32():
+    def f(x, w, bias):
+        return (F.conv2d(x, w, bias, groups=16).relu(),)
+
+    graph = lowered(f, *(on_gpu(*sizes, dtype=torch.float32) for sizes in ((4, 16, 8, 8), (16, 1, 3, 3), (16,))))
+    (call,) = calls(graph, "conv2d")
+    assert call.args[2] is not None
+
+
+@pytest.mark.parametrize("size", [(32, 32), (35, 34)])
+def test_a_convolution_that_cuts_into_patches_is_a_product(size: tuple[int, int]):
+    def f(x, w, bias):
+        return (F.conv2d(x, w, bias, stride=8),)
+
+    graph = lowered(f, on_gpu(4, 3, *size), on_gpu(16, 3, 8, 8), on_gpu(16))
+    assert not calls(graph, "conv2d") and len(calls(graph, "linear")) == 1
+    (output,) = graph.outputs
+    assert isinstance(output, Layout) and output.sizes == (4, 16, 4, 4) and output.strides == (256, 16, 4, 1)
+    sizes = ((4, 3, *size), (16, 3, 8, 8), (16,))
+    x, w, bias = (torch.randn(each, dtype=torch.float64) for each in sizes)
+    torch.testing.assert_close(layouts._product_of_patches(x, w, bias), F.conv2d(x, w, bias, stride=8))
+    torch.testing.assert_close(layouts._product_of_patches(x, w), F.conv2d(x, w, stride=8))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"stride": 4}, {"stride": 8, "padding": 1}, {"stride": 8, "dilation": 2}, {"stride": (8, 4)}]
+)
+def test_other_convolutions_stay_convolutions(arguments: dict[str, Any]):
+    def f(x, w):
+        return (F.conv2d(x, w, **arguments),)
+
+    graph = lowered(f, on_gpu(4, 3, 32, 32), on_gpu(16, 3, 8, 8))
+    assert len(calls(graph, "conv2d")) == 1
+
+
+def test_many_channels_stay_a_convolution():
+    def f(x, w):
+        return (F.conv2d(x, w, stride=2),)
+
+    graph = lowered(f, on_gpu(4, 64, 32, 32), on_gpu(128, 64, 2, 2))
+    assert len(calls(graph, "conv2d")) == 1

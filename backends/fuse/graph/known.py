@@ -92,8 +92,9 @@ def _takes_sizes(arguments: Any) -> bool:
 
 def is_computable(operation: torch._ops.OpOverload) -> bool:
     """Whether an operation gives the same for the same each time, and does nothing else."""
-    return (
-        operation.namespace == "aten"
-        and not operation._schema.is_mutable
-        and torch.Tag.nondeterministic_seeded not in operation.tags
-    )
+    return gives_the_same(operation) and not operation._schema.is_mutable
+
+
+def gives_the_same(operation: torch._ops.OpOverload) -> bool:
+    """Whether an operation gives the same for the same each time; it may write into what it is given."""
+    return operation.namespace == "aten" and torch.Tag.nondeterministic_seeded not in operation.tags

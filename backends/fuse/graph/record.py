@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
@@ -20,6 +21,7 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from framejit.backends.autocast_nesting import nesting
+from framejit.backends.fuse.graph.attention_masks import Masks
 from framejit.backends.fuse.graph.default_dtype import with_dtype
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
@@ -121,6 +123,7 @@ class Run:
         )
         self.env.update(zip(placeholders, fakes))
         self.recorder = recorder = self.make_recorder()
+        self.masks = Masks(self.graph)
         self.graph.inputs = [recorder.value(fake) for fake in fakes]
         with self.recording():
             try:
@@ -199,6 +202,8 @@ class Run:
 
     def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The result on fakes of the function of a node."""
+        if node.target is F.scaled_dot_product_attention:
+            args, kwargs = self.masks.left_out(args, kwargs, self.recorder.known)
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _value(self, node: fx.Node) -> Any:
@@ -423,6 +428,10 @@ class Recorder(TorchDispatchMode):
     def value(self, fake: torch.Tensor, given: Sequence[Value] = ()) -> Value:
         """The value that a fake stands for; `given` are the arguments of the operation that gave it, if it is new."""
         return self._values.get(id(fake)) or self._new(fake, given)
+
+    def known(self, fake: torch.Tensor) -> Value:
+        """The value of a fake that was given or made."""
+        return self.value(fake)
 
     def counter(self, value: Value) -> Value | None:
         """Which value's writes autograd counts together with those of this one: of what was made of `x.data` that; None

@@ -118,10 +118,10 @@ class Builder:
 
     def lazy(
         self, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: torch.device, reader: Reader,
-        parents: Sequence[LazyBuffer], ops: int
+        parents: Sequence[LazyBuffer], ops: int, slow: bool = False
     ) -> LazyBuffer:
         """A content that is computed where it is read. `ops`: the operations for an element, apart from those of its
-        parents."""
+        parents; `slow`: whether one of them takes tens of instructions."""
         sizes, strides = as_sizes(sizes), as_sizes(strides)
         waiting = [parent for parent in parents if parent.buffer is None]
         if (
@@ -142,6 +142,7 @@ class Builder:
             ops=ops + sum(parent.ops for parent in waiting),
             loads=len(parents) - len(waiting) + sum(parent.loads for parent in waiting),
             read=sum(parent.read if parent.buffer is None else parent.bytes for parent in {*parents}),
+            slow=slow or any(parent.slow for parent in waiting),
             origins=tuple(dict.fromkeys((*(origin for parent in waiting for origin in parent.origins), *self.origins))),
         )
         self._unrealised.add(content)
@@ -149,7 +150,7 @@ class Builder:
 
     def map(
         self, body: Callable[..., Expr], *operands: Tensor, dtype: torch.dtype, sizes: Sequence[int] | None = None,
-        ops: int = 1,
+        ops: int = 1, slow: bool = False,
     ) -> Tensor:
         """A tensor whose elements `body` makes of the operands' elements, which are broadcast.
 
@@ -159,6 +160,9 @@ class Builder:
             sizes = broadcast_sizes(*(operand.sizes for operand in operands))
         sizes = as_sizes(sizes)
         self.prepare(*operands)
+        for operand in operands:
+            if operand.content.slow and operand.content.is_repeated(sizes):
+                self.realise(operand.content)
         kept = compute_dtype(dtype)
 
         def reader(indices: Sequence[Index]) -> Expr:
@@ -170,7 +174,7 @@ class Builder:
 
         device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
         made = self.lazy(
-            sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops
+            sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops, slow
         )
         made.cuts = _common_cuts(operands, made.sizes)
         return Tensor.of(made)

@@ -20,6 +20,7 @@ from framejit.backends.fuse.lowering.fusable import is_fusable
 from framejit.backends.fuse.lowering.lowered_tensor import LazyBuffer, Tensor
 from framejit.backends.fuse.lowering.lowerings import lowering_of
 from framejit.backends.fuse.lowering.operators import all_operators
+from framejit.backends.fuse.lowering.operators.convolutions import CONVOLUTIONS, lower_with_bias_apart
 from framejit.backends.fuse.lowering.operators.normalisation import lower_batch_norm
 from framejit.backends.fuse.lowering.operators.products import PRODUCTS, lower_product
 from framejit.backends.fuse.lowering.storages import Held, Storages, lies_inside
@@ -131,6 +132,8 @@ class _Lowering:
                 self._bind(node.result, result)
                 return
         if fusable and node.name in PRODUCTS and self._product(node):
+            return
+        if node.name in CONVOLUTIONS and lower_with_bias_apart(self.builder, self.storages, node):
             return
         call_extern(self.builder, self.storages, node)
 

@@ -18,6 +18,7 @@ import torch
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, load, rounded
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer
+from framejit.backends.fuse.sizes.symbolic_size import hint
 from framejit.late_dataclass import dataclass
 
 Reader = Callable[[Sequence[Index]], Expr]
@@ -26,6 +27,7 @@ Reader = Callable[[Sequence[Index]], Expr]
 CHEAP_OPS: Final = 2
 CHEAP_LOADS: Final = 2
 HIDDEN_OPS: Final = 16  # which a GPU does while it waits for memory
+REPEATED: Final = 4  # times that an element is broadcast, from which on what is slow is computed once
 MOST_OPS: Final = 80  # beyond, Python's recursion and the size of kernels become the limit
 MOST_LOADS: Final = 72  # so that a sum of 64 tensors is one kernel
 
@@ -80,7 +82,8 @@ class LazyBuffer:
     index function.
 
     `sizes`, `strides`: the root's. `parents`: the contents that the index function reads. `ops`, `loads`: how much the
-    function does for an element; `read`: the bytes of memory that all elements read, infinite where that is not known.
+    function does for an element; `read`: the bytes of memory that all elements read, infinite where that is not known;
+    `slow`: whether it does what takes tens of instructions.
     """
 
     def __init__(
@@ -96,11 +99,13 @@ class LazyBuffer:
         ops: int = 0,
         loads: int = 0,
         read: float = math.inf,
+        slow: bool = False,
         origins: tuple[str, ...] = (),
     ) -> None:
         self.sizes, self.strides, self.dtype, self.device = tuple(sizes), tuple(strides), dtype, device
         self.reader, self.buffer = reader, buffer
         self.parents, self.ops, self.loads, self.read, self.origins = tuple(parents), ops, loads, read, origins
+        self.slow = slow
         self.dense = is_dense(self.sizes, self.strides)
         self.number = next(_numbers)
         self.known: Callable[[], torch.Tensor | None] | None = None
@@ -122,7 +127,11 @@ class LazyBuffer:
     def is_cheap_to_read(self) -> bool:
         """Whether what it is made of is no more to read than the content would be, and made into it in few
         operations."""
-        return self.ops <= HIDDEN_OPS and self.read <= self.bytes < math.inf
+        return self.ops <= HIDDEN_OPS and not self.slow and self.read <= self.bytes < math.inf
+
+    def is_repeated(self, sizes: Sequence[int]) -> bool:
+        """Whether a tensor of these sizes, made element by element of it, has several elements for each of its own."""
+        return self.buffer is None and hint(math.prod(sizes)) >= REPEATED * max(1, hint(math.prod(self.sizes)))
 
     @property
     def bytes(self) -> float:

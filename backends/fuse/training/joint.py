@@ -15,14 +15,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import torch
-import torch.nn.functional as F
 from torch import fx
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.autograd_nodes.backward import Given
 from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, check_apart, gradients
-from framejit.backends.fuse.graph.attention_masks import Masks, without_mask
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
@@ -313,7 +311,6 @@ class _ForwardRun(Run):
         """The nodes that inputs come out of which are no leaves: such may be written in place."""
 
     def make_recorder(self) -> _JointRecorder:
-        self.masks = Masks(self.graph.constants)
         return _JointRecorder(self.graph)
 
     @contextmanager
@@ -328,11 +325,6 @@ class _ForwardRun(Run):
         if operation_name(node.target) in UNCHECKED_PARTS:
             with torch._C._AutoDispatchBelowAutograd():  # so that it arrives whole
                 return super().call(node, args, kwargs)
-        if node.target is F.scaled_dot_product_attention:
-            mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-            kind = self.masks.kind_of(self.recorder.known(mask)) if isinstance(mask, torch.Tensor) else None
-            if kind is not None:
-                args, kwargs = without_mask(kind, args, kwargs)
         with self.recorder.asked() if node.target is torch.autograd.grad else nullcontext():
             return super().call(node, args, kwargs)
 

@@ -2,11 +2,11 @@
 comes before.
 
 Convolutions of half precision run on tensor cores in channels-last memory, and otherwise copy everything there and back
-(two thirds of their time in a ResNet-50 on an H200). Attention has its quickest kernels for no mask and for a causal
-one, which it is told by a flag. It takes a mask of booleans only after it has made one of numbers, for each layer anew,
-and leaves its quick kernels altogether if the mask's last dimension isn't contiguous. A product with a number of
-columns that isn't a multiple of 16 bytes (GPT-2's 50257 logits) is none of the quick kernels' business: most of its
-columns are, in rows that are a little longer, and the last few are made apart.
+(two thirds of their time in a ResNet-50 on an H200). Where such a convolution cuts an image of few channels into
+patches, it is a product, which takes a tenth of the time there. Attention takes a mask of booleans only after it has
+made one of numbers, for each layer anew, and leaves its quick kernels altogether if the mask's last dimension isn't
+contiguous. A product with a number of columns that isn't a multiple of 16 bytes (GPT-2's 50257 logits) is none of the
+quick kernels' business: most of its columns are, in rows that are a little longer, and the last few are made apart.
 
 What they are given changes how results lie, and what composite operations behind them consist of. So the graph is
 recorded anew, with these things put in; where that comes to nothing (a view that is only possible in the layout that
@@ -16,13 +16,14 @@ the program expects), the graph stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final
 
 import torch
+import torch.nn.functional as F
 
-from framejit.backends.fuse.graph.attention_masks import Kind, Masks, without_mask
+from framejit.backends.fuse.graph.attention_masks import MASK, Arguments
 from framejit.backends.fuse.graph.frozen_values import frozen_weights
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.packed_weights import packs_convolution
@@ -34,11 +35,8 @@ from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.targets.lookup import target_of
 
 HALF: Final = (torch.float16, torch.bfloat16)
-MASK: Final = 3  # the position of the mask among attention's arguments
 ROW: Final = 8  # elements of half precision in 16 bytes
 WIDE: Final = 1024  # columns from which the store decides how long a product takes
-
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def layouts(graph: Graph, context: Context) -> Graph:
@@ -76,8 +74,7 @@ class _LayoutRecorder(Recorder):
 
     def __init__(self, packed: Set[int], graph: Graph) -> None:
         super().__init__(graph, keeps)
-        masks = Masks(graph.constants)
-        self.choices = LayoutChoices(self._recorded, lambda mask: masks.kind_of(self.value(mask)), packed)
+        self.choices = LayoutChoices(self._recorded, packed)
 
     def _recorded(self, function: Callable[[], torch.Tensor]) -> torch.Tensor:
         with self:
@@ -87,23 +84,22 @@ class _LayoutRecorder(Recorder):
         if func._schema.is_mutable:
             self.choices.forget()
         name = func.name()
-        args, kwargs = self.choices.arguments(name, args, kwargs)
         instead = self.choices.instead(name, args, kwargs)
-        return super().carry_out(func, args, kwargs) if instead is None else instead
+        if instead is not None:
+            return instead
+        args, kwargs = self.choices.arguments(name, args, kwargs)
+        return super().carry_out(func, args, kwargs)
 
 
 class LayoutChoices:
     """Chooses the memory layout of operations' arguments, and other operations in the place of some. `record` runs a
-    function on fakes so that the operations in it become part of the graph; `kind_of_mask` says what an attention mask
-    is by construction; `packed` has the `id`s of weights that will be packed, as fakes."""
+    function on fakes so that the operations in it become part of the graph; `packed` has the `id`s of weights that
+    will be packed, as fakes."""
 
     def __init__(
-        self,
-        record: Callable[[Callable[[], torch.Tensor]], torch.Tensor],
-        kind_of_mask: Callable[[torch.Tensor], Kind | None],
-        packed: Set[int] = frozenset(),
+        self, record: Callable[[Callable[[], torch.Tensor]], torch.Tensor], packed: Set[int] = frozenset()
     ) -> None:
-        self.record, self.kind_of_mask, self.packed = record, kind_of_mask, packed
+        self.record, self.packed = record, packed
         self._known: dict[tuple[str, int], tuple[torch.Tensor, torch.Tensor]] = {}
 
     def arguments(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments:
@@ -114,9 +110,6 @@ class LayoutChoices:
             args = (self._once("channels last", args[0], in_channels_last), *args[1:])
         elif name == "aten::scaled_dot_product_attention" and _is_half_on_gpu(args[0]):
             mask = args[MASK] if len(args) > MASK else kwargs.get("attn_mask")
-            kind = self.kind_of_mask(mask) if isinstance(mask, torch.Tensor) else None
-            if kind is not None:
-                return without_mask(kind, args, kwargs)
             if (
                 isinstance(mask, torch.Tensor)
                 and mask.dim() >= 2
@@ -132,6 +125,8 @@ class LayoutChoices:
     def instead(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
         """The result of an operation done another way, in a layout that the GPU's kernels prefer; None where it is left
         as it is."""
+        if name == "aten::conv2d" and not kwargs and _cuts_into_patches(*args):
+            return self.record(lambda: _product_of_patches(*args[:3]))
         if name != "aten::linear" or kwargs or len(args) > 2 and args[2] is not None:
             return None
         x, weight = args[:2]
@@ -160,6 +155,43 @@ class LayoutChoices:
 
 def _is_half_on_gpu(tensor: Any) -> bool:
     return isinstance(tensor, torch.Tensor) and target_of(tensor.device).prefers_layouts and tensor.dtype in HALF
+
+
+def _cuts_into_patches(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0), dilation: Sequence[int] = (1, 1), groups: int = 1,
+) -> bool:
+    """Whether a convolution's windows lie side by side, in images of so few channels that its kernels are not meant for
+    them."""
+    return (
+        _is_half_on_gpu(x)
+        and x.dtype == weight.dtype
+        and x.dim() == 4
+        and groups == 1
+        and x.shape[1] % ROW != 0
+        and weight.shape[2] * weight.shape[3] > 1
+        and tuple(_pair(stride)) == tuple(weight.shape[2:])
+        and not any(padding)
+        and tuple(_pair(dilation)) == (1, 1)
+        and 0 not in (*x.shape, *weight.shape)
+        and not any(isinstance(size, torch.SymInt) for size in x.shape[1:])
+    )
+
+
+def _pair(numbers: Sequence[int]) -> Sequence[int]:
+    return numbers if len(numbers) > 1 else (*numbers, *numbers)
+
+
+def _product_of_patches(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The convolution of images by windows that lie side by side, in channels-last memory."""
+    (images, channels, *_), (features, _, height, width) = x.shape, weight.shape
+    rows, columns = x.shape[2] // height, x.shape[3] // width
+    whole = x.narrow(2, 0, rows * height).narrow(3, 0, columns * width)
+    patches = whole.reshape(images, channels, rows, height, columns, width).permute(0, 2, 4, 1, 3, 5)
+    product = F.linear(patches.reshape(images, rows, columns, -1), weight.reshape(features, -1), bias)
+    return product.permute(0, 3, 1, 2)
 
 
 def in_channels_last(tensor: torch.Tensor) -> torch.Tensor:

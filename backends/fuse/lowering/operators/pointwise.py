@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -20,6 +20,10 @@ from framejit.backends.fuse.lowering.operators.promotion import result_type
 from framejit.environment.nan_bounds import nan_alone_binds
 
 Body = Callable[..., Any]
+
+SLOW: Final = frozenset(("sin", "cos", "tan", "lgamma"))
+"""Operations of tens of instructions. 44 kernels of a decoder that each found the sines of positions anew, for each
+head, took 30 us on an H200 where reading them takes 9."""
 
 
 def pointwise(
@@ -89,7 +93,7 @@ def elementwise(
         shown, combine, tuple(compute_dtype(tensor.dtype) for tensor in tensors), out.device
     ):
         return NotImplemented
-    return b.map(combine, *tensors, dtype=out.dtype, sizes=tuple(out.shape), ops=cost)
+    return b.map(combine, *tensors, dtype=out.dtype, sizes=tuple(out.shape), ops=cost, slow=name in SLOW)
 
 
 def _is_number(x: Any) -> bool:
