@@ -174,7 +174,8 @@ class Builder:
 
         device = next((operand.device for operand in operands if operand.sizes), operands[0].device)
         made = self.lazy(
-            sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops, slow
+            sizes, contiguous_strides(sizes), dtype, device, reader, [operand.content for operand in operands], ops,
+            slow,
         )
         made.cuts = _common_cuts(operands, made.sizes)
         return Tensor.of(made)
