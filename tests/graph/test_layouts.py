@@ -154,6 +154,14 @@ def test_the_bias_of_a_convolution_is_added_by_what_follows(convolve: Any, dims:
     assert len(loops) == 1  # adds the bias, and makes what is below zero zero
 
 
+def test_the_bias_of_a_convolution_in_groups_is_added_by_what_follows():
+    def f(x, w, bias):
+        return (F.conv2d(x, w, bias, padding=3, groups=96).permute(0, 2, 3, 1).exp(),)
+
+    (call,) = calls(lowered(f, on_gpu(2, 96, 14, 14), on_gpu(96, 1, 7, 7), on_gpu(96)), "conv2d")
+    assert call.args[2] is None
+
+
 def test_the_bias_of_a_convolution_in_groups_is_its_kernels_business_in_float32():
     def f(x, w, bias):
         return (F.conv2d(x, w, bias, groups=16).relu(),)

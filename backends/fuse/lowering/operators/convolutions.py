@@ -61,7 +61,6 @@ def lower_with_bias_apart(b: Builder, storages: Storages, node: Node) -> bool:
         or out.dtype not in HALF and node.argument("groups", 1) != 1  # by kernels that do add it
         or bias.dtype != out.dtype
         or 0 in out.shape
-        or not accepts(node)
     ):
         return False
     args, kwargs = storages.operands(node)
