@@ -18,7 +18,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from framejit.backends.autocast_nesting import nesting
 from framejit.backends.fuse.graph.attention_masks import Masks
@@ -545,7 +545,7 @@ class Recorder(TorchDispatchMode):
 
     def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""
-        with self.graph.fake_mode:
+        with _disable_current_modes(), self.graph.fake_mode:  # nothing of it is the graph's
             numbers, fresh = (
                 torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
                 for _ in range(2)
