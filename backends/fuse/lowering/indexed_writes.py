@@ -65,6 +65,8 @@ def indexed_write(node: Node, args: Sequence[Any], kwargs: dict[str, Any]) -> In
         return None
     dim %= rank
     sizes = as_sizes(target.shape)
+    if type(sizes[dim]) is int and not sizes[dim]:  # there is no such place, which ATen says
+        return None
     sizes = (*sizes[:dim], as_size(index.sizes[0]), *sizes[dim + 1 :])
     if node.name == "index_copy_" and tuple(value.sizes) != sizes or not _may_be_broadcast(value.sizes, sizes):
         return None

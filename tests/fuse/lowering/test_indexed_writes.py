@@ -110,8 +110,9 @@ def test_writes(name: str, scheduled: bool) -> None:
         (lambda x, i, v: put(x, [i, i], v), (torch.randn(4, 3), torch.tensor([1]), torch.randn(1))),
         (lambda x, i, v: put(x, [i], v, True), (torch.randn(4, 3), ONE - 4, torch.randn(1, 3))),
         (lambda x, i, v: put(x, [i], v), (torch.randn(4, 3), (ONE - 4).int(), torch.randn(1, 3))),
+        (lambda x, i, v: put(x, [i], v), (torch.randn(0, 3), ONE - 4, torch.tensor(1.0))),
     ],
-    ids=["a place of no dimension", "two indices", "sums", "int32"],
+    ids=["a place of no dimension", "two indices", "sums", "int32", "no places"],
 )
 def test_what_stays_with_aten(f: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> None:
     graph = lowered_for_cuda(f, *inputs)
