@@ -12,6 +12,7 @@ from framejit.backends.fuse.schedule.make_kernels import schedule
 from tests.fuse.interpreter import Interpreter
 from tests.fuse.lowering.cuda_graphs import lowered_for_cuda
 from tests.fuse.lowering.lowering_checks import compare, externs, kernels
+from tests.graph.test_layouts import lowered, on_gpu
 
 torch.manual_seed(0)
 CACHE = torch.randn(2, 3, 16, 8)
@@ -110,13 +111,20 @@ def test_writes(name: str, scheduled: bool) -> None:
         (lambda x, i, v: put(x, [i, i], v), (torch.randn(4, 3), torch.tensor([1]), torch.randn(1))),
         (lambda x, i, v: put(x, [i], v, True), (torch.randn(4, 3), ONE - 4, torch.randn(1, 3))),
         (lambda x, i, v: put(x, [i], v), (torch.randn(4, 3), (ONE - 4).int(), torch.randn(1, 3))),
-        (lambda x, i, v: put(x, [i], v), (torch.randn(0, 3), ONE - 4, torch.tensor(1.0))),
     ],
-    ids=["a place of no dimension", "two indices", "sums", "int32", "no places"],
+    ids=["a place of no dimension", "two indices", "sums", "int32"],
 )
 def test_what_stays_with_aten(f: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> None:
     graph = lowered_for_cuda(f, *inputs)
     assert {"index_copy_", "index_put_"} & {*externs(graph)}
+
+
+def test_what_has_no_such_place_stays_with_aten() -> None:
+    def f(x, i, v):
+        return (put(x + 1, [i], v),)
+
+    graph = lowered(f, on_gpu(0, 3), on_gpu(1, dtype=torch.int64), on_gpu())
+    assert "index_put_" in externs(graph)
 
 
 def test_memory_of_several_elements_is_not_written() -> None:
