@@ -23,6 +23,7 @@ def main() -> int:
         ),
     )
     run.add_argument("--seconds", type=float, default=120.0, help="what takes longer hangs")
+    run.add_argument("--device", default="cpu", help="where programs make their tensors")
     run.add_argument(
         "--mutate",
         action="store_true",
@@ -40,6 +41,7 @@ def main() -> int:
         )
         command.add_argument("--seconds", type=float, default=120, help="for how long smaller programs are tried")
         command.add_argument("--mutate", action="store_true")
+        command.add_argument("--device", default="cpu")
     soak = commands.add_parser("soak", help="threads that compile, call, reset and drop at once")
     soak.add_argument("--minutes", type=float, default=30)
     soak.add_argument("--threads", type=int, default=16)
@@ -52,6 +54,7 @@ def main() -> int:
     fuzz.add_argument("--only", choices=("guards", "plans"))
     worker = commands.add_parser("work", help=argparse.SUPPRESS)
     worker.add_argument("--mutate", action="store_true")
+    worker.add_argument("--device", default="cpu")
     worker.add_argument("seeds_from", type=int)
     worker.add_argument("outcomes_to", type=int)
     options = parser.parse_args()
@@ -59,7 +62,7 @@ def main() -> int:
         from tests.attack.worker import work
 
         with open(options.seeds_from) as seeds, open(options.outcomes_to, "w") as outcomes:
-            work(seeds, outcomes, options.mutate)
+            work(seeds, outcomes, options.mutate, options.device)
         return 0
     if options.command == "soak":
         return soak_all(options)
@@ -79,7 +82,7 @@ def run_all(options: argparse.Namespace) -> int:
     from tests.attack.pool import SPAN, Pool, groups, summary
 
     seeds = options.seeds or range(options.seed * SPAN, options.seed * SPAN + options.programs)
-    pool = Pool(seeds, options.folder, options.jobs, options.seconds, options.minutes, options.mutate)
+    pool = Pool(seeds, options.folder, options.jobs, options.seconds, options.minutes, options.mutate, options.device)
     done = pool.run()
     for signature, found in groups(done):
         print(f"{len(found):5d}  {signature}  ({', '.join(map(str, found[:5]))})")
@@ -121,6 +124,7 @@ def fuzz_all(options: argparse.Namespace) -> int:
 def one(options: argparse.Namespace) -> int:
     import torch
 
+    from tests.attack import devices
     from tests.attack.compare import compare
     from tests.attack.generator.program import Program, program
     from tests.attack.mutation.mutate import mutate
@@ -128,6 +132,7 @@ def one(options: argparse.Namespace) -> int:
 
     torch.set_num_threads(1)
     torch.set_warn_always(True)
+    devices.use(options.device)
     if options.program.isdigit():
         wanted = program(int(options.program))
     else:

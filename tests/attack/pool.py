@@ -28,11 +28,11 @@ SPAN = 1_000_000  # programs of one SEED
 class Worker:
     """A process that compares one program after another."""
 
-    def __init__(self, mutated: bool) -> None:
+    def __init__(self, mutated: bool, device: str) -> None:
         seeds, self.seeds = os.pipe()
         self.outcomes, outcomes = os.pipe()
         self.log = tempfile.TemporaryFile("w+", errors="replace")
-        options = ["--mutate"] if mutated else []
+        options = [*(["--mutate"] if mutated else []), "--device", device]
         command = [
             sys.executable, "-X", "faulthandler", "-m", "tests.attack", "work", *options, str(seeds), str(outcomes),
         ]
@@ -113,12 +113,12 @@ class Pool:
 
     def __init__(
         self, seeds: Iterable[int], folder: pathlib.Path, jobs: int = 1, seconds: float = SECONDS,
-        minutes: float | None = None, mutated: bool = False,
+        minutes: float | None = None, mutated: bool = False, device: str = "cpu",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         prefix = "mutated-" if mutated else ""
         self.path, self.differences = folder / f"{prefix}outcomes.jsonl", folder / f"{prefix}differences.jsonl"
-        self.jobs, self.seconds, self.mutated = jobs, seconds, mutated
+        self.jobs, self.seconds, self.mutated, self.device = jobs, seconds, mutated, device
         self.end = time.monotonic() + minutes * 60 if minutes is not None else None
         wanted = set(seeds)
         self.done = {seed: outcome for seed, outcome in known(self.path).items() if seed in wanted}
@@ -142,19 +142,19 @@ class Pool:
         worker = None
         while (seed := self.next()) is not None:
             if worker is None:
-                worker = Worker(self.mutated)
+                worker = Worker(self.mutated, self.device)
             outcome = worker.compare(seed, self.seconds)
             if outcome["kind"] != "equal":
                 first = worker.compared == 1
                 worker.end()
-                worker = Worker(self.mutated)  # what differs may leave its process in a state of its own
+                worker = Worker(self.mutated, self.device)  # what differs may leave its process in a state of its own
                 if not first:
                     alone = worker.compare(seed, self.seconds)
                     if outcome["kind"] == "attack" and alone["kind"] == "equal":
                         outcome = alone  # an earlier program had spoilt the process
                     outcome["alone"] = alone["kind"] != "equal"
             self.note(seed, outcome)
-            if worker.spent or outcome["kind"] != "equal":
+            if worker.spent or outcome["kind"] != "equal" or outcome.get("lost"):
                 worker.end()
                 worker = None
         if worker is not None:

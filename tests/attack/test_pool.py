@@ -26,7 +26,7 @@ def stand_in(program):
     return compare.Difference("result", 0, "other") if program.seed == 4 else None
 compared = []
 compare.compare = stand_in
-worker.work(open(int(sys.argv[-2])), open(int(sys.argv[-1]), "w"), False)
+worker.work(open(int(sys.argv[-2])), open(int(sys.argv[-1]), "w"), False, "cpu")
 """
 
 

@@ -7,17 +7,19 @@ import json
 from typing import Any, TextIO
 
 
-def work(seeds: TextIO, outcomes: TextIO, mutated: bool) -> None:
-    """Compares until the seeds end."""
+def work(seeds: TextIO, outcomes: TextIO, mutated: bool, device: str) -> None:
+    """Compares until the seeds end, or the device is lost."""
     import torch
 
     import framejit
+    from tests.attack import devices
     from tests.attack.compare import Difference, compare
     from tests.attack.generator.program import program
     from tests.attack.mutation.mutate import mutate
 
     torch.set_num_threads(1)
     torch.set_warn_always(True)
+    devices.use(device)
     outcomes.write("ready\n")
     outcomes.flush()
     for line in iter(seeds.readline, ""):
@@ -27,14 +29,17 @@ def work(seeds: TextIO, outcomes: TextIO, mutated: bool) -> None:
             found = (mutate if mutated else compare)(made)
         except Exception as e:
             found = Difference("attack", -1, f"{type(e).__name__}: {e}")
-        outcome: dict[str, Any] = {"kind": "equal"}
-        if found:
+        lost = devices.is_lost()  # then what differs may be what the GPU says of everything
+        outcome: dict[str, Any] = {"kind": "equal", **({"lost": True} if lost else {})}
+        if found and not lost:
             outcome = {
                 "kind": found.kind, "call": found.call, "signature": found.signature, "backend": made.backend,
                 "message": found.message[:4000],
             }
         outcomes.write(json.dumps(outcome) + "\n")
         outcomes.flush()
+        if lost:
+            return
         framejit.reset()
 
 

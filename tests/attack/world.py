@@ -140,8 +140,10 @@ class World:
 
 
 def seed(number: int) -> None:
-    """For CPUs only: `torch.manual_seed` formats a stack for each kind of device that was not used yet."""
+    """For devices that are used: `torch.manual_seed` formats a stack for each kind that was not used yet."""
     torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
     random.seed(number)
 
 
