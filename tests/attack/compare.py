@@ -18,6 +18,7 @@ import torch
 
 import framejit
 from framejit import events
+from tests.attack import devices
 from tests.attack.generator.program import Program
 from tests.attack.rounding import jittered
 from tests.attack.world import Observed, World, alive, quiet_collector, rest_of
@@ -177,15 +178,19 @@ class Watch:
         return Difference("internal", call, found[0]) if found else None
 
 
+def optimizing(program: Program) -> Callable[[Any], Any]:
+    """What compiles a function of the program."""
+    options = {**(devices.options() if program.backend == "fuse" else {}), **program.options}
+    return lambda fn: framejit.optimize(fn, backend=program.backend, **options)
+
+
 def compare(program: Program) -> Difference | None:
     """The first difference, or None."""
     framejit.reset()
     name = f"program_{program.seed}"
     with quiet_collector(), Watch() as watch:
         eager = World(name, program.text)
-        compiled = World(
-            name, program.text, lambda fn: framejit.optimize(fn, backend=program.backend, **program.options)
-        )
+        compiled = World(name, program.text, optimizing(program))
         for i in range(len(eager.calls)):
             watch.clear()
             expected, got = eager.call(i), compiled.call(i)

@@ -11,6 +11,12 @@ def use(device: str) -> None:
         torch.empty(0)
 
 
+def options() -> dict[str, object]:
+    """What captured code is compiled with so that it gives the very numbers of eager, where it need not."""
+    on_a_gpu = torch.get_default_device().type != "cpu"
+    return {"options": {"same_random_numbers": True}} if on_a_gpu else {}
+
+
 def is_lost() -> bool:
     """Whether this process can use its GPU no more: an assertion in a kernel failed, as for a place that there is
     not."""

@@ -12,7 +12,7 @@ import torch
 
 import framejit
 from framejit.backends.fuse.thread_state import default_dtype
-from tests.attack.compare import Difference, Watch, difference_of
+from tests.attack.compare import Difference, Watch, difference_of, optimizing
 from tests.attack.generator.program import Program
 from tests.attack.mutation.mutants import Mutant, mutants
 from tests.attack.mutation.places import Path, places, read, words, write
@@ -107,9 +107,7 @@ def mutate(program: Program) -> Difference | None:
     rng = random.Random(program.seed)
     with quiet_collector(), Watch() as watch, framejit.config.patch(recompile_limit=1000):
         eager = World(name, program.text)
-        compiled = World(
-            name, program.text, lambda fn: framejit.optimize(fn, backend=program.backend, **program.options)
-        )
+        compiled = World(name, program.text, optimizing(program))
         todo = changes(eager, rng)[:MOST]
         compiled.call(0)  # as often as eager: what the call changes it has changed once on both sides
         for mode in (None, *MODES):
