@@ -6,6 +6,7 @@
 #   ARGS='-k guards -x'     arguments for pytest, or for the benchmarks; BENCHMARKS='kernels' runs some of them
 #   PROGRAMS=20000 SEED=2   how many random programs, and which (SEED=1000: with loops that data end), make attack
 #                           compares with plain Python; on JOBS=16 processes; MINUTES=30 of make soak, fuzz, sanitize
+#                           ARGS='--device cuda' has programs make their tensors on a GPU
 
 PYTHON ?= python3
 VENV ?= .venv
