@@ -63,12 +63,7 @@ def _no_array(value: Value) -> Value:
 def _needs_data(name: str) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         value = args[0]
-        if (
-            isinstance(value, NumberValue)
-            and (value.known is not None or value.source is not None)
-            and len(args) == 1
-            and not kwargs
-        ):
+        if isinstance(value, NumberValue) and len(args) == 1 and not kwargs:
             number = value.plain(frame)
             return number if name in ("item", "tolist") else number.call_method(frame, name, [], {})
         raise Unsupported(

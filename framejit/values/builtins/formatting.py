@@ -15,11 +15,12 @@ from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import SequenceValue
 from framejit.values.containers.sets import SetValue
-from framejit.values.folding import fold, fold_plain
+from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.enum_members import EnumMemberValue
+from framejit.values.objects.shown_objects import text_by_cpython
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_texts import text_of_number
 from framejit.values.runtime_numbers.read_number import read_item
@@ -55,6 +56,8 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
         found = static_lookup(cls, method)
         if method == "__str__" and found is object.__str__:
             method, found = "__repr__", static_lookup(cls, "__repr__")
+        if found is object.__format__ and len(args) == 2 and args[1].constant() == "":
+            return text_of(frame, str, [value])
         if is_a(found, types.FunctionType) or issubclass(cls, BaseException):
             text = realize(frame, value.call_method(frame, method, args[1:], {}))
             if not issubclass(text.python_type(), str):
@@ -68,7 +71,7 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
         and function is not format
         or isinstance(value, SequenceValue)
     ):
-        return fold_plain(frame, function, args, {})
+        return text_by_cpython(frame, text_of, function, args, {})
     try:
         return fold(frame, function, args, {})
     except Unsupported:

@@ -486,7 +486,8 @@ class ListValue(SequenceValue):
         other = realize(frame, other)
         known = other if isinstance(other, SequenceValue) and other.python_type() in (list, tuple) else None
         if self.is_part_of(other):  # what it holds by now: what it is given comes behind that
-            known = self if other is self or not _ASKED_FOR_ITSELF else self.make(list(gathered(frame, other)))
+            asked = other is not self and _ASKED_FOR_ITSELF  # its iterator for a length, it itself for none
+            known = self.make(list(gathered(frame, frame.get_iter(other)))) if asked else self
         if known is not None and self.journal is not None:
             for item in [*known.items]:
                 self.append(frame, item)
