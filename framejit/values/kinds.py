@@ -34,7 +34,14 @@ from framejit.values.objects import (
     weak_references,
 )
 from framejit.values.objects.functions import function_values, model_values
-from framejit.values.runtime_numbers import number_functions, number_index, size_number, step_counts, whole_numbers
+from framejit.values.runtime_numbers import (
+    close_tensors,
+    number_functions,
+    number_index,
+    size_number,
+    step_counts,
+    whole_numbers,
+)
 from framejit.values.tensors import (
     asserted_truth,
     broadcasting,

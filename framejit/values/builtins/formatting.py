@@ -9,6 +9,7 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
+from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import ConstantValue
@@ -46,6 +47,10 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     if function is format and args and isinstance(args[0], TensorValue):
         args = [_number_in(frame, args[0]), *args[1:]]
+    if function is format and len(args) == 2 and isinstance(args[0], NumberValue) and args[0].dtype.kind in "iuf":
+        spec = realize(frame, args[1])
+        if spec.is_constant() and spec.constant():  # else it is written in numpy's way
+            args = [args[0].plain(frame), spec]
     of_number = text_of_number(function, args)
     if of_number is not None:
         return of_number
