@@ -21,9 +21,9 @@ from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.functions.function_values import MethodValue
-from framejit.values.objects.shown_objects import text_by_cpython
 from framejit.values.objects.user_object import class_attribute
 from framejit.values.runtime_numbers.number_texts import NumberTextValue, text_by_template
+from framejit.values.shown_objects import text_by_cpython
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors import overrides

@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from framejit.values import sym_int, sym_number
-from framejit.values.arrays import array_functions, ndarray
+from framejit.values.arrays import array_functions, ndarray, numbers_of_python
 from framejit.values.builtins import (
     c_functions,
     cached_function,

@@ -198,6 +198,10 @@ class NumberValue(NumpyValue):
             )
         return read
 
+    def written_by(self, frame: Frame, conversion: str) -> Value:
+        kinds = "iu" if conversion == "d" else "iuf" if conversion in "eEfFgG" else ""
+        return self.plain(frame) if self.dtype.kind in kinds else self
+
     def known_content(self, frame: Frame) -> Any:
         return self.plain(frame).constant()
 

@@ -21,10 +21,10 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.enum_members import EnumMemberValue
-from framejit.values.objects.shown_objects import text_by_cpython
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_texts import text_of_number
 from framejit.values.runtime_numbers.read_number import read_item
+from framejit.values.shown_objects import text_by_cpython, writes_own_text
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     if of_number is not None:
         return of_number
     value = args[0] if args else ConstantValue("")
-    if isinstance(value, ObjectValue) or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant():
+    if (
+        isinstance(value, ObjectValue)
+        or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant()
+        or isinstance(value, SequenceValue) and writes_own_text(value.python_type())
+    ):
         cls = value.python_type()
         method = {"str": "__str__", "repr": "__repr__", "ascii": "__repr__", "format": "__format__"}[function.__name__]
         found = static_lookup(cls, method)
@@ -64,7 +68,13 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
         if found is object.__format__ and len(args) == 2 and args[1].constant() == "":
             return text_of(frame, str, [value])
         if is_a(found, types.FunctionType) or issubclass(cls, BaseException):
-            text = realize(frame, value.call_method(frame, method, args[1:], {}))
+            given = args[1:]
+            text = realize(
+                frame,
+                frame.call(value.getattr(frame, method), given, {})
+                if isinstance(value, SequenceValue)
+                else value.call_method(frame, method, given, {}),
+            )
             if not issubclass(text.python_type(), str):
                 raise wrong_answer(
                     frame, cls, method, function, text,

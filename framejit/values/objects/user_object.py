@@ -41,7 +41,7 @@ from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
 from framejit.values.objects.new_instances import new_instance
-from framejit.values.objects.shown_objects import stand_in
+from framejit.values.shown_objects import stand_in
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit.guards.sources import CallSource
 from framejit.late_dataclass import dataclass
-from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
@@ -110,7 +109,6 @@ def _on_read(function: Callable[..., Any], name: str, otherwise: Handler | None)
     """A function of numbers, which the graph calls on those that were read from tensors."""
 
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-        args = [a.plain(frame) if isinstance(a, NumberValue) else a for a in args]
         found = None if kwargs else _asked(function, args) or call_on_read(function, name, args)
         if found is not None:
             return found

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
@@ -25,7 +24,6 @@ _KNOWN: Final = (str, int, float, bool, type(None))
 _CONVERSION: Final = re.compile("%[^a-zA-Z%]*([a-zA-Z%])")
 _OF_FLOATS: Final = frozenset("eEfFgGrsa")
 """Conversions of `%` that take any float; others take ints alone, or no nan."""
-_FIXED: Final = frozenset("eEfFgG")
 
 
 class NumberTextValue(Value):
@@ -142,12 +140,6 @@ def _is_whole(value: Value) -> bool:
     return isinstance(value, (SymIntValue, ConstantValue)) or isinstance(value, ReadNumberValue) and value.cls is int
 
 
-def _of_numpy(frame: Frame, conversion: str, value: Value) -> Value:
-    """A number of numpy as Python's, where it is written as that is."""
-    kinds = "iu" if conversion == "d" else "iuf" if conversion in _FIXED else ""
-    return value.plain(frame) if isinstance(value, NumberValue) and value.dtype.kind in kinds else value
-
-
 def text_by_operator(frame: Frame, symbol: str, a: Value, b: Value) -> Value | None:
     """Text put together by `+`, or filled in by `%`; None where no number in it is open."""
     if symbol == "+" and (isinstance(a, NumberTextValue) or isinstance(b, NumberTextValue)):
@@ -158,7 +150,7 @@ def text_by_operator(frame: Frame, symbol: str, a: Value, b: Value) -> Value | N
     conversions = [conversion for conversion in _CONVERSION.findall(a.value) if conversion != "%"]
     if len(conversions) != len(values) or "c" in conversions:
         return None
-    values = [_of_numpy(frame, conversion, value) for conversion, value in zip(conversions, values)]
+    values = [value.written_by(frame, conversion) for conversion, value in zip(conversions, values)]
     takes_any = (conversion in _OF_FLOATS for conversion in conversions)
     if not all(takes or _is_whole(value) for takes, value in zip(takes_any, values)):
         return None

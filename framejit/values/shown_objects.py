@@ -7,13 +7,18 @@ its text, the stand-in has what the class says of that captured. What asks for a
 from __future__ import annotations
 
 import contextlib
+import sys
+import types
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import plain
+from framejit.values.inspection import is_a
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -61,6 +66,32 @@ class ShownObject:
         raise AttributeError(name)
 
 
+_METHODS: Final = ("__repr__", "__str__", "__format__")
+_LIBRARIES: Final = sys.stdlib_module_names | {"torch", "numpy"}
+
+
+def writes_own_text(cls: type) -> bool:
+    """Whether the program says what the text of a class's instances is: that is to run when the program does."""
+    found = [static_lookup(cls, name, None) for name in _METHODS]
+    return any(
+        is_a(method, types.FunctionType)
+        and str(method.__globals__.get("__name__")).partition(".")[0] not in _LIBRARIES
+        for method in found
+    )
+
+
+def _check(obj: Any) -> None:
+    """Break where CPython would run code of the program, now, for the text of an object or of what it holds."""
+    if type(obj) is not ShownObject and writes_own_text(type(obj)):
+        raise Unsupported(f"text of a {type(obj).__name__}", "FJ125")
+    if is_a(obj, dict):
+        for part in (*obj.keys(), *obj.values()):
+            _check(part)
+    elif is_a(obj, (tuple, list, set, frozenset, deque)):
+        for part in obj:
+            _check(part)
+
+
 _now: list[_Showing] = []
 _containers: list[Value] = []
 """Whose text is being made: CPython writes a container within itself as dots, of which copies know nothing."""
@@ -89,6 +120,7 @@ def text_by_cpython(
             raise Unsupported("text of a container that holds itself", "FJ125") from None
         finally:
             _now.pop()
+        _check((given, named))
         try:
             return ConstantValue(function(*given, **named))
         except Exception as e:
