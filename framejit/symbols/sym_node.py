@@ -420,7 +420,7 @@ def _unary(name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Node]:
         ratio = self.ratio if isinstance(self, FloatNode) else None
         if ratio is not None and name in _WHOLE and ratio[0].expression.bounds[0] >= 0:
             of, under = ratio
-            above = of.add(of.wrap_int(under - 1)) if name == "ceil" else of  # type: ignore[attr-defined]
+            above: Any = of.add(of.wrap_int(under - 1)) if name == "ceil" else of  # type: ignore[attr-defined]
             return cast(Node, above.floordiv(of.wrap_int(under)))
         value = compute(self.hint)
         if type(value) is float:

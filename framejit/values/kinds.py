@@ -36,6 +36,7 @@ from framejit.values.objects import (
 from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import (
     close_tensors,
+    drawn_numbers,
     number_functions,
     number_index,
     size_number,

@@ -22,6 +22,7 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
+from framejit.backends.drawn_numbers import PythonGenerator, draws_by_python
 from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
@@ -427,12 +428,14 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
-def _generators(graph: fx.Graph) -> list[torch.Generator]:
+def _generators(graph: fx.Graph) -> list[Any]:
     """The generators of random numbers that operations of a graph may draw from."""
     devices = {node.meta["val"].device for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)}
-    found = [torch.default_generator]
+    found: list[Any] = [torch.default_generator]
     if torch.cuda.is_initialized():
         found += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
+    if draws_by_python(graph):
+        found.append(PythonGenerator())
     return found
 
 

@@ -85,17 +85,19 @@ for _name in ("item", "tolist", "__int__", "__float__", "__index__", "__complex_
 def _whole(function: Callable[..., int]) -> Handler:
     """What `math.floor` and the like give: one of Python's ints."""
 
-    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         value = args[0]
         if not isinstance(value, NumberValue) or value.dtype.kind not in "iuf":
             raise refused(f"{function.__name__}() of {value.describe()}")
-        return HANDLERS[function](frame, [value.plain(frame)], kwargs)
+        found = HANDLERS[function](frame, [value.plain(frame)], kwargs)
+        assert found is not None
+        return found
 
     return handler
 
 
 for _function in (math.floor, math.ceil):
-    METHODS[f"__{_function.__name__}__"] = _whole(_function)  # type: ignore[assignment]
+    METHODS[f"__{_function.__name__}__"] = _whole(_function)
 for _symbol, _ufunc in {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "pow": np.power,
