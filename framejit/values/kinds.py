@@ -12,6 +12,7 @@ from framejit.values.builtins import (
     formatting,
     iteration,
     iterator_tools,
+    json_text,
     known_objects,
     numbers,
     operator_module,
