@@ -8,6 +8,7 @@ import inspect
 import torch
 
 from framejit import _native as native
+from framejit.backends.drawn_numbers import DRAWN
 from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
@@ -29,6 +30,7 @@ from framejit.capture.standing_aside import (
 from framejit.config import config
 from framejit.environment.imports_under_way import is_being_imported
 from framejit.events import emit, warn
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.light_torch import DYNAMO
 from framejit.guards.sources import lookups_told_to
@@ -152,6 +154,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         try:
             if _takes_numbers(capture):
                 raise SizesMustBeKnown
+            _check_draws(capture)
             capture.look_for_own_changes()
             return finish_at_break(compilation, capture, broken)
         finally:
@@ -165,6 +168,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         )
     if _takes_numbers(capture) and not _can_be_divided(capture):
         raise SizesMustBeKnown
+    _check_draws(capture)
     capture.look_for_own_changes()
     capture.check_modes()
     capture.check_generators()
@@ -175,6 +179,17 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     cg = codegen(compilation, capture, compilation.fn.__code__.co_firstlineno)
     cg.finish_return(result)
     return compiled_entry(compilation, capture, cg, "compiled", "")
+
+
+def _check_draws(capture: Capture) -> None:
+    """Numbers of Python's `random` are drawn outside of graphs that gradients are wanted of: these may run again."""
+    nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
+    drawn = next((node for node in nodes if node.target is DRAWN), None)
+    if drawn is None or not any(fake.requires_grad for node in nodes for fake in tensors_in((node.meta.get("val"),))):
+        return
+    raise Restart(
+        capture.graph.origins[drawn].seq, Unsupported("a number is drawn by Python where gradients are wanted", "FJ110")
+    )
 
 
 def _takes_numbers(capture: Capture) -> bool:

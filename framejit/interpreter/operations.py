@@ -10,11 +10,12 @@ from framejit.guards.sources import Source, const_source, static_lookup
 from framejit.signals import Exhausted, NotConstant, Raised, Unsupported, forget_frames
 from framejit.values import operators
 from framejit.values.base import Value, deep_realize, realize
+from framejit.values.builtins.formatting import text_of
 from framejit.values.complaints import SPECIAL, refused
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.folding import fold, fold_plain
+from framejit.values.folding import fold
 from framejit.values.lazy import OpaqueValue
 from framejit.values.objects.builtin_attributes import builtin_attribute
 from framejit.values.objects.classes import ClassValue
@@ -22,6 +23,7 @@ from framejit.values.objects.exception_values import ExceptionValue
 from framejit.values.objects.functions.function_values import MethodValue
 from framejit.values.objects.user_object import class_attribute
 from framejit.values.runtime_numbers.number_texts import NumberTextValue, text_by_template
+from framejit.values.shown_objects import text_by_cpython
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors import overrides
@@ -80,7 +82,12 @@ class Operations:
     def filled_in(self: Frame, template: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """`template.format(*args, **kwargs)`."""
         args, kwargs = [realize(self, v) for v in args], {name: realize(self, v) for name, v in kwargs.items()}
-        return text_by_template(template, args, kwargs) or fold_plain(self, template.format, args, kwargs)
+        found = text_by_template(template, args, kwargs)
+        return text_by_cpython(self, text_of, template.format, args, kwargs) if found is None else found
+
+    def filled_in_by_percent(self: Frame, template: str, given: Value) -> Value:
+        """`template % given`."""
+        return text_by_cpython(self, text_of, template.__mod__, [given], {})
 
     def call(self: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return realize(self, realize(self, fn).call(self, args, kwargs))

@@ -13,7 +13,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 
@@ -166,7 +166,7 @@ class IntegerNode(Node):
         return cast(Node, total)
 
     def sym_float(self) -> Node:
-        return FloatNode(float(self.hint), (self,), self.conditions)
+        return FloatNode(float(self.hint), (self,), self.conditions, (self, 1))
 
     def truediv(self, other: Node) -> Node:
         return FloatNode(self.hint / other.hint, _leaves(self, other), self.conditions)
@@ -234,9 +234,27 @@ def _arithmetic(symbol: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any,
         if isinstance(self, IntegerNode) and isinstance(other, IntegerNode):
             expression = OPERATIONS[symbol](self.expression, other.expression)
             return IntegerNode(self.conditions.kept_short(expression), self.conditions)
-        return FloatNode(plain(self.hint, other.hint), _leaves(self, other), self.conditions)
+        ratio = _scaled(self, other) or _scaled(other, self) if symbol == "*" else None
+        return FloatNode(plain(self.hint, other.hint), _leaves(self, other), self.conditions, ratio)
 
     return compute
+
+
+def _scaled(number: Node, scale: Node) -> Ratio | None:
+    """The ratio of integers that a number times a known one is, as for the scale of an image; None where floats could
+    round it."""
+    if not isinstance(scale, FloatNode) or scale.leaves or not math.isfinite(scale.hint):
+        return None
+    by, over = scale.hint.as_integer_ratio()
+    if isinstance(number, IntegerNode):
+        of, under = number, 1
+    elif isinstance(number, FloatNode) and number.ratio is not None:
+        of, under = number.ratio
+    else:
+        return None
+    if not 0 < by <= _MOST_EXACT or over * under > _MOST_EXACT or of.expression.bounds[0] < 0:
+        return None
+    return cast(IntegerNode, of.mul(of.wrap_int(by))), over * under  # type: ignore[attr-defined]
 
 
 for _name, _symbol, _plain in (
@@ -356,12 +374,15 @@ class TruthNode(Node):
 
 
 class FloatNode(Node):
-    """A float computed from integers; whoever wants to know it assumes these."""
+    """A float computed from integers; whoever wants to know it assumes these. `ratio`: the integers that it is the
+    ratio of, where it is one without rounding, and not negative."""
 
     pytype = float
 
-    def __init__(self, hint: float, leaves: tuple[IntegerNode, ...], conditions: Conditions) -> None:
-        self.hint, self.leaves, self.conditions = hint, leaves, conditions
+    def __init__(
+        self, hint: float, leaves: tuple[IntegerNode, ...], conditions: Conditions, ratio: Ratio | None = None
+    ) -> None:
+        self.hint, self.leaves, self.conditions, self.ratio = hint, leaves, conditions, ratio
 
     def __str__(self) -> str:
         return str(self.hint)
@@ -388,8 +409,19 @@ class FloatNode(Node):
     int_truediv = float_truediv = truediv
 
 
+Ratio = tuple[IntegerNode, int]
+_WHOLE: Final = ("floor", "ceil", "trunc", "sym_int")
+_MOST_EXACT: Final = 1 << 10
+"""Ratios of sizes by such numbers are exact as floats, whatever sizes fit into memory."""
+
+
 def _unary(name: str, compute: Callable[[Any], Any]) -> Callable[[Any], Node]:
     def apply(self: Node) -> Node:
+        ratio = self.ratio if isinstance(self, FloatNode) else None
+        if ratio is not None and name in _WHOLE and ratio[0].expression.bounds[0] >= 0:
+            of, under = ratio
+            above: Any = of.add(of.wrap_int(under - 1)) if name == "ceil" else of  # type: ignore[attr-defined]
+            return cast(Node, above.floordiv(of.wrap_int(under)))
         value = compute(self.hint)
         if type(value) is float:
             return FloatNode(value, _leaves(self), self.conditions)

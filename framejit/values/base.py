@@ -77,6 +77,10 @@ class Value:
         """A Python object of the same content, for functions that only read it: of containers of constants a copy."""
         return self.constant()
 
+    def written_by(self, frame: Frame, conversion: str) -> Value:
+        """What is written in the place of it by a conversion of `%`, such as `d` or `f`."""
+        return self
+
     def identity(self) -> Any:
         """An object that is the same for all values of one object: an operation may give the tensor it was given."""
         return self

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.base import Value, deep_realize, realize
-from framejit.values.constant import ConstantValue, is_constant_object
+from framejit.values.constant import is_constant_object
 from framejit.values.hash_order import note_order
 from framejit.values.inspection import instance_dict, is_a, runs_code
 from framejit.values.sym_int import on_sizes
@@ -109,15 +109,6 @@ def _is_member(made: enum.Enum) -> bool:
         return bool(cls._value2member_map_.get(held.get("_value_")) is made)
     except TypeError:  # a value that can't be hashed
         return False
-
-
-def fold_plain(frame: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a function now that gives a constant, and only reads its arguments, which may be containers of constants."""
-    real_args, real_kwargs = [plain(frame, a) for a in args], {k: plain(frame, v) for k, v in kwargs.items()}
-    try:
-        return ConstantValue(function(*real_args, **real_kwargs))
-    except Exception as e:
-        raise frame.raised_from(e) from None
 
 
 def plain(frame: Frame, value: Value) -> Any:

@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from framejit.values import sym_int, sym_number
-from framejit.values.arrays import array_functions, ndarray
+from framejit.values.arrays import array_functions, ndarray, numbers_of_python
 from framejit.values.builtins import (
     c_functions,
     cached_function,
@@ -12,6 +12,7 @@ from framejit.values.builtins import (
     formatting,
     iteration,
     iterator_tools,
+    json_text,
     known_objects,
     numbers,
     operator_module,
@@ -34,7 +35,15 @@ from framejit.values.objects import (
     weak_references,
 )
 from framejit.values.objects.functions import function_values, model_values
-from framejit.values.runtime_numbers import number_functions, number_index, size_number, step_counts, whole_numbers
+from framejit.values.runtime_numbers import (
+    close_tensors,
+    drawn_numbers,
+    number_functions,
+    number_index,
+    size_number,
+    step_counts,
+    whole_numbers,
+)
 from framejit.values.tensors import (
     asserted_truth,
     broadcasting,

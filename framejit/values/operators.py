@@ -18,7 +18,7 @@ from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue, is_not_implemented
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.folding import fold, plain
+from framejit.values.folding import fold
 from framejit.values.inspection import has_operators
 from framejit.values.journal import of_followed
 from framejit.values.objects.classes import ClassValue
@@ -155,11 +155,7 @@ def _of_constants(frame: Frame, symbol: str, a: Value, b: Value, in_place: bool)
         return fold(frame, in_place_function if in_place and not changes else function, [a, b], {})
     if not isinstance(a, ConstantValue) or not isinstance(a.value, str) or symbol != "%":
         return None
-    given = plain(frame, b)
-    try:
-        return ConstantValue(a.value % given)
-    except Exception as e:
-        raise frame.raised_from(e) from None
+    return frame.filled_in_by_percent(a.value, b)
 
 
 def by_special_methods(

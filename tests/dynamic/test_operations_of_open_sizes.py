@@ -293,3 +293,15 @@ def test_a_distribution_of_any_number():
     for n in (5, 7, 40):
         pair.call(torch.randn(n, 4), torch.rand(n, 4) + 0.1)
     pair.expect(graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("scale", [2, 1.5, 0.75, (2.0, 1.25)])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest", "area"])
+def test_images_of_any_size_are_scaled_by_one_graph(mode, scale):
+    def fn(x):
+        return torch.nn.functional.interpolate(x, scale_factor=scale, mode=mode) * 2
+
+    pair = Pair(lambda: fn, dynamic=True)
+    for height, width in ((8, 8), (9, 8), (10, 12), (11, 13), (7, 5)):
+        pair.call(torch.randn(1, 3, height, width))
+    pair.expect(graphs=1, breaks=0)

@@ -566,3 +566,20 @@ def test_a_trial_of_a_graph_leaves_the_numbers_that_other_threads_draw(operation
     drawn = []
     graph_failure.rehearse(fx.GraphModule({}, graph), run, [torch.rand(3)], [])
     assert torch.equal(torch.rand(2), drawn[0]) == again
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_trial_refuses_to_write_into_an_expanded_input(leaf):
+    def fn(x, y):
+        y.add_(1)
+        return x
+
+    def tensor(is_expanded):
+        y = torch.ones(6).expand(3, 6) if is_expanded else torch.ones(3, 6)
+        return y.detach().requires_grad_() if leaf else y
+
+    compiled = framejit.optimize(fn, backend="fuse", dynamic=True)
+    with torch.no_grad():
+        for expanded in (False, True, True, False):
+            with pytest.raises(RuntimeError, match="single memory") if expanded else contextlib.nullcontext():
+                compiled(torch.ones(2), tensor(expanded))

@@ -22,6 +22,7 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
+from framejit.backends.drawn_numbers import PythonGenerator, draws_by_python
 from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
@@ -217,16 +218,25 @@ def _stand_in(tensor: torch.Tensor, written: bool, copies: dict[int, torch.Untyp
         stand_in.requires_grad_()
     if not written:
         return stand_in
-    if tensor.requires_grad and tensor.is_leaf:  # which may be what the write raises for
-        return stand_in.detach().clone().requires_grad_()
-    if tensor.requires_grad or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
-        return stand_in.clone()
+    is_plain = tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
+    if not is_plain or tensor.requires_grad and not tensor.is_leaf:
+        return _expanded_copy(stand_in) if is_plain else stand_in.clone()
     storage = tensor.untyped_storage()
     if storage._cdata not in copies:
         copies[storage._cdata] = storage.clone()
-    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
+    made = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
         copies[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
     )
+    return made.requires_grad_(tensor.requires_grad)  # of a leaf it may be what the write raises for
+
+
+def _expanded_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that is expanded as the tensor is: no kernel writes into one of which an element stands in several
+    places."""
+    once = tuple(
+        slice(0, 1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride())
+    )
+    return tensor[once].clone().expand(tensor.shape)
 
 
 class GraphFailure:
@@ -418,12 +428,14 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
 
 
-def _generators(graph: fx.Graph) -> list[torch.Generator]:
+def _generators(graph: fx.Graph) -> list[Any]:
     """The generators of random numbers that operations of a graph may draw from."""
     devices = {node.meta["val"].device for node in graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)}
-    found = [torch.default_generator]
+    found: list[Any] = [torch.default_generator]
     if torch.cuda.is_initialized():
         found += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
+    if draws_by_python(graph):
+        found.append(PythonGenerator())
     return found
 
 

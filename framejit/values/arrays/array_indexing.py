@@ -9,12 +9,15 @@ import numpy as np
 import torch
 
 from framejit.fakes.elementwise_strides import contiguous
+from framejit.signals import Raised
 from framejit.values.arrays.constant_arrays import constant_array
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -64,20 +67,40 @@ def item(frame: Frame, array: NumpyValue, key: Value) -> Value:
     """`array[key]`."""
     if not isinstance(array, ArrayValue):
         raise refused(f"a subscript of {array.describe()}")
+    key = realize(frame, key)
+    if isinstance(key, (SymIntValue, ReadNumberValue)) and key.python_type() is int and array.fake.dim() == 1:
+        return _number_at(frame, array, key)
     plain = _plain_key(frame, key)
     if plain is NotImplemented:
-        return _gathered(frame, array, realize(frame, key))
+        return _gathered(frame, array, key)
     part = frame.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
     assert isinstance(part, TensorValue)
     if _is_one_element(array, plain):
-        copied = frame.capture.graph.call("clone", [part], is_method=True)  # a number does not change with the array
-        assert isinstance(copied, TensorValue)
-        return NumberValue(copied)
+        return _copied(frame, part)
     if not all(part.fake.shape):
         raise refused("an empty part of an array")
     if part is array.tensor or part.fake is array.fake:
         raise refused("a subscript that leaves everything as it is")
     return array.view(part, Item(plain))
+
+
+def _number_at(frame: Frame, array: ArrayValue, place: Value) -> Value:
+    """`array[place]` of an array with one dimension and an int that is not assumed."""
+    try:
+        with frame.catching():
+            part = frame.subscript(array.tensor, place)
+    except Raised:  # numpy says it in other words
+        part = NONE
+    if not isinstance(part, TensorValue) or part.fake.dim():
+        raise refused(f"a subscript of an array by {place.describe()}")
+    return _copied(frame, part)
+
+
+def _copied(frame: Frame, part: TensorValue) -> NumberValue:
+    """The number in a part of an array, which does not change with the array."""
+    copied = frame.capture.graph.call("clone", [part], is_method=True)
+    assert isinstance(copied, TensorValue)
+    return NumberValue(copied)
 
 
 def _gathered(frame: Frame, array: ArrayValue, key: Value) -> Value:

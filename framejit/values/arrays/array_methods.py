@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumberValue, ref
 from framejit.values.arrays.ufuncs import apply
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.handlers import HANDLERS
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -63,12 +66,7 @@ def _no_array(value: Value) -> Value:
 def _needs_data(name: str) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         value = args[0]
-        if (
-            isinstance(value, NumberValue)
-            and (value.known is not None or value.source is not None)
-            and len(args) == 1
-            and not kwargs
-        ):
+        if isinstance(value, NumberValue) and len(args) == 1 and not kwargs:
             number = value.plain(frame)
             return number if name in ("item", "tolist") else number.call_method(frame, name, [], {})
         raise Unsupported(
@@ -82,6 +80,24 @@ def _needs_data(name: str) -> Handler:
 
 for _name in ("item", "tolist", "__int__", "__float__", "__index__", "__complex__"):
     METHODS[_name] = _needs_data(_name)
+
+
+def _whole(function: Callable[..., int]) -> Handler:
+    """What `math.floor` and the like give: one of Python's ints."""
+
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        value = args[0]
+        if not isinstance(value, NumberValue) or value.dtype.kind not in "iuf":
+            raise refused(f"{function.__name__}() of {value.describe()}")
+        found = HANDLERS[function](frame, [value.plain(frame)], kwargs)
+        assert found is not None
+        return found
+
+    return handler
+
+
+for _function in (math.floor, math.ceil):
+    METHODS[f"__{_function.__name__}__"] = _whole(_function)
 for _symbol, _ufunc in {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
     "mod": np.remainder, "pow": np.power,

@@ -30,6 +30,7 @@ from framejit.values.arrays.array_memory import (
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.objects.functions.bound_descriptor import NamedMethod
+from framejit.values.runtime_numbers.read_number import read_item
 from framejit.values.tensors.tensor import METHODS as TENSOR_METHODS
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wraps
@@ -181,18 +182,25 @@ class NumberValue(NumpyValue):
         raise frame.raised(TypeError, f"{type_of(self)} object is not iterable")
 
     def plain(self, frame: Frame) -> Value:
-        """The number as Python's, which assumes it."""
+        """The number as Python's: of one that was given, which may be assumed, or read from the graph."""
         if self.known is not None:
             return ConstantValue(plain_number(self.known))
-        if self.source is None:
+        if self.source is not None:
+            return frame.wrap(
+                plain_number(number_of(frame.capture.real_object(self.tensor))), CallSource(self.source, plain_number)
+            )
+        read = read_item(frame, self.tensor)
+        if read is None:
             raise Unsupported(
                 f"{self.describe()} must be known before the program runs",
                 "FJ101",
                 "keep it an array, or compute it outside",
             )
-        return frame.wrap(
-            plain_number(number_of(frame.capture.real_object(self.tensor))), CallSource(self.source, plain_number)
-        )
+        return read
+
+    def written_by(self, frame: Frame, conversion: str) -> Value:
+        kinds = "iu" if conversion == "d" else "iuf" if conversion in "eEfFgG" else ""
+        return self.plain(frame) if self.dtype.kind in kinds else self
 
     def known_content(self, frame: Frame) -> Any:
         return self.plain(frame).constant()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 import math
+import sys
 import types
 import typing
 import warnings
@@ -61,6 +62,7 @@ PURE_BUILTINS: tuple[Any, ...] = (
     hash,
     repr,
     callable,
+    sys.intern,
     math.prod,
     typing.get_origin,
     typing.get_args,

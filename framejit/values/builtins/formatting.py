@@ -9,13 +9,14 @@ import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
+from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import wrong_answer
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import SequenceValue
 from framejit.values.containers.sets import SetValue
-from framejit.values.folding import fold, fold_plain
+from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a
 from framejit.values.objects.classes import ClassValue
@@ -23,6 +24,7 @@ from framejit.values.objects.enum_members import EnumMemberValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_texts import text_of_number
 from framejit.values.runtime_numbers.read_number import read_item
+from framejit.values.shown_objects import text_by_cpython, writes_own_text
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -45,18 +47,34 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
     """str(), repr() or format() of a value."""
     if function is format and args and isinstance(args[0], TensorValue):
         args = [_number_in(frame, args[0]), *args[1:]]
+    if function is format and len(args) == 2 and isinstance(args[0], NumberValue) and args[0].dtype.kind in "iuf":
+        spec = realize(frame, args[1])
+        if spec.is_constant() and spec.constant():  # else it is written in numpy's way
+            args = [args[0].plain(frame), spec]
     of_number = text_of_number(function, args)
     if of_number is not None:
         return of_number
     value = args[0] if args else ConstantValue("")
-    if isinstance(value, ObjectValue) or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant():
+    if (
+        isinstance(value, ObjectValue)
+        or isinstance(value, ClassValue | EnumMemberValue) and not value.is_constant()
+        or isinstance(value, SequenceValue) and writes_own_text(value.python_type())
+    ):
         cls = value.python_type()
         method = {"str": "__str__", "repr": "__repr__", "ascii": "__repr__", "format": "__format__"}[function.__name__]
         found = static_lookup(cls, method)
         if method == "__str__" and found is object.__str__:
             method, found = "__repr__", static_lookup(cls, "__repr__")
+        if found is object.__format__ and len(args) == 2 and args[1].constant() == "":
+            return text_of(frame, str, [value])
         if is_a(found, types.FunctionType) or issubclass(cls, BaseException):
-            text = realize(frame, value.call_method(frame, method, args[1:], {}))
+            given = args[1:]
+            text = realize(
+                frame,
+                frame.call(value.getattr(frame, method), given, {})
+                if isinstance(value, SequenceValue)
+                else value.call_method(frame, method, given, {}),
+            )
             if not issubclass(text.python_type(), str):
                 raise wrong_answer(
                     frame, cls, method, function, text,
@@ -68,7 +86,7 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
         and function is not format
         or isinstance(value, SequenceValue)
     ):
-        return fold_plain(frame, function, args, {})
+        return text_by_cpython(frame, text_of, function, args, {})
     try:
         return fold(frame, function, args, {})
     except Unsupported:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, CallSource, ConstSource, const_source
+from framejit.guards.sources import AttrSource, CallSource, ConstSource, const_source, static_lookup
+from framejit.models import replaced_matches
 from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.iterator_tools import ToolIterator
@@ -19,6 +20,8 @@ from framejit.values.constant import RE_DEFAULTS, ConstantValue
 from framejit.values.containers.iterator_values import advanced
 from framejit.values.folding import fold
 from framejit.values.handlers import handles
+from framejit.values.objects.functions.model_values import ModelFunctionValue
+from framejit.values.objects.functions.signatures import checked
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.user_object import ObjectValue
 
@@ -103,6 +106,9 @@ def _folded(frame: Frame, method: Any, args: list[Value], kwargs: dict[str, Valu
 
 def _of_pattern(frame: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Patterns are alike if text and flags are."""
+    if name in ("sub", "subn") and args and _is_callable(args[0]):
+        given, named = checked(frame, getattr(re.Pattern, name), [owner, *args], kwargs)
+        return ModelFunctionValue(getattr(replaced_matches, name)).call(frame, given, named)
     texts = _texts(frame, args, f"re.Pattern.{name}()")
     names = dict(zip(kwargs, _texts(frame, list(kwargs.values()), f"re.Pattern.{name}()")))
     if owner.source is not None and not isinstance(owner.source, ConstSource):
@@ -117,6 +123,12 @@ def _of_pattern(frame: Frame, owner: ObjectValue, name: str, args: list[Value], 
     if name == "finditer":
         return MatchesIterator(owner, found, texts, names)
     return ConstantValue(None) if found is None else _known(found)
+
+
+def _is_callable(value: Value) -> bool:
+    """Whether a replacement is called for each match."""
+    cls = value.python_type()
+    return cls not in _TEXT and static_lookup(cls, "__call__", None) is not None
 
 
 def _known(made: re.Match[Any] | re.Pattern[Any]) -> Value:

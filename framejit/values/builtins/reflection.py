@@ -1,6 +1,7 @@
 """Built-in functions that ask about objects: types, attributes, identity, super()."""
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import inspect
@@ -189,8 +190,26 @@ def _hash(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(id)
 def _id(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if _tells_apart_what_is_shown(frame):
+        return ConstantValue(id(args[0].identity()))
     frame.capture.ids_taken = True
     return IdValue(args[0])
+
+
+@handles(_thread.get_ident)
+def _thread_number(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    return ConstantValue(_thread.get_ident()) if _tells_apart_what_is_shown(frame) else None
+
+
+def _tells_apart_what_is_shown(frame: Frame) -> bool:
+    """Whether a function of the standard library asks for numbers that tell apart what it is in the midst of a `repr`
+    of, and in which thread. They are in its set no longer than that: any numbers do."""
+    if frame.globals.get("__name__") not in ("dataclasses", "reprlib"):
+        return False
+    shown = frame.variable("repr_running")
+    if shown is not None and frame.capture.real(shown):
+        raise Unsupported("a repr() within one of the program's")
+    return True
 
 
 class IdValue(Value):

@@ -24,6 +24,7 @@ from framejit.values.inspection import instance_dict, is_a, module_of
 from framejit.values.journal import Appended, Changed, Held, Wrote, int_of
 from framejit.values.lazy import LazyValue
 from framejit.values.methods import BuiltinMethods, method
+from framejit.values.shown_objects import stand_in, writes_own_text
 from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
@@ -312,7 +313,8 @@ class TupleValue(SequenceValue):
         return tuple.__new__(self.cls, items) if is_namedtuple_class(self.cls) else self.cls(items)
 
     def plain_copy(self, frame: Frame) -> Any:
-        return self.real([plain(frame, i) for i in self.items])
+        shown = stand_in(self) if writes_own_text(self.cls) else None
+        return self.real([plain(frame, i) for i in self.items]) if shown is None else shown
 
     def proxy(self) -> Any:
         parts = [i.proxy() for i in self.items]
@@ -486,7 +488,8 @@ class ListValue(SequenceValue):
         other = realize(frame, other)
         known = other if isinstance(other, SequenceValue) and other.python_type() in (list, tuple) else None
         if self.is_part_of(other):  # what it holds by now: what it is given comes behind that
-            known = self if other is self or not _ASKED_FOR_ITSELF else self.make(list(gathered(frame, other)))
+            asked = other is not self and _ASKED_FOR_ITSELF  # its iterator for a length, it itself for none
+            known = self.make(list(gathered(frame, frame.get_iter(other)))) if asked else self
         if known is not None and self.journal is not None:
             for item in [*known.items]:
                 self.append(frame, item)

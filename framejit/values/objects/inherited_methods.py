@@ -14,7 +14,7 @@ from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_not_implemented
 from framejit.values.containers.dict_subclasses import dict_method
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.folding import fold
 from framejit.values.inspection import is_a, module_of
@@ -66,10 +66,23 @@ def call_inherited(
         frame.capture.add_guard(CallSource(owner.source, _AS_PLAIN[kind]), native.C_EQUALS, plain)
         if name == "__iter__" or args and not args[0].is_constant():
             return ConstantValue(plain).call_method(frame, name, args, kwargs)
-        return fold(frame, static, [ConstantValue(plain), *args], kwargs)
+        found = fold(frame, static, [ConstantValue(plain), *args], kwargs)
+        named = dict(zip(kwargs, frame.constants([*kwargs.values()])))
+        return _with_owner(owner, found, static(owner.obj, *frame.constants(args), **named))
     if owner.obj is not None and not owner.attrs:
         return _of_existing(frame, owner, name, args, kwargs)
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")
+
+
+def _with_owner(owner: ObjectValue, found: Value, given: Any) -> Value:
+    """What a method of a text or number gives, `found` of a plain one: most give a plain one, but a text that nothing
+    is put into, or that is not parted, is given back as it is."""
+    if given is owner.obj:
+        return owner
+    if type(given) in (tuple, list) and any(part is owner.obj for part in given):
+        parts: list[Value] = [owner if part is owner.obj else ConstantValue(part) for part in given]
+        return TupleValue(parts) if type(given) is tuple else ListValue(parts)
+    return found
 
 
 def _of_part(

@@ -41,6 +41,7 @@ from framejit.values.objects.functions.c_methods import BuiltinMethodValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
 from framejit.values.objects.inherited_methods import call_inherited
 from framejit.values.objects.new_instances import new_instance
+from framejit.values.shown_objects import stand_in
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class ObjectValue(Value):
     def __init__(self, cls: type, obj: Any = None, source: Source | None = None, base: Value | None = None) -> None:
         self.cls, self.obj, self.source, self.base = cls, obj, source, base
         self._attrs: dict[str, Value | None] = {}
+        self.made_own_dict = False  # here, by `self.__dict__ = self`
         if isinstance(base, HashTable):
             base.owner = self
         elif isinstance(base, TupleValue):
@@ -124,6 +126,10 @@ class ObjectValue(Value):
         yield from (v for v in self._attrs.values() if v is not None)
         if self.base is not None:
             yield self.base
+
+    def plain_copy(self, frame: Frame) -> Any:
+        shown = stand_in(self)
+        return super().plain_copy(frame) if shown is None else shown
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -160,6 +166,8 @@ class ObjectValue(Value):
         if name == "__class__" and not self.claims_another_class():
             return from_python(self.cls)
         frame.capture.effects.check_not_inherited(self.cls, name)
+        if name == "__dict__" and self.made_own_dict:
+            return self
         if name == "__dict__" and (
             self.cls.__dictoffset__ and not hides_dict(self.cls)
             if self.obj is None
@@ -199,7 +207,7 @@ class ObjectValue(Value):
                 return found
         if name in self._attrs:
             return self._attrs[name]
-        if self.obj is None:
+        if self.obj is None and not self.made_own_dict:
             return None
         if self.is_own_dict(frame):
             key, items = ConstantValue(name), self.base
@@ -219,11 +227,25 @@ class ObjectValue(Value):
 
     def is_own_dict(self, frame: Frame) -> bool:
         """Whether the items of this instance of a dict subclass are its attributes: `self.__dict__ = self`."""
+        if self.obj is None:
+            return self.made_own_dict
         if not isinstance(self.base, DictValue) or self.source is None or self.asks_program() or hides_dict(self.cls):
             return False
         if not self.cls.__dictoffset__ or object.__getattribute__(self.obj, "__dict__") is not self.obj:
             return False
         frame.capture.guard_same(DictSource(self.source), self.source)
+        return True
+
+    def _becomes_own_dict(self, frame: Frame, value: Value) -> bool:
+        """Note that a new instance of a dict subclass, which has no attributes yet, is given itself for them; False for
+        whatever else is given."""
+        if realize(frame, value) is not self or self.obj is not None or self._attrs or self.journal is not None:
+            return False
+        if not isinstance(self.base, DictValue) or self.base.cls is not dict:
+            return False
+        if self.asks_program() or hides_dict(self.cls):
+            return False
+        self.made_own_dict = True
         return True
 
     def dict_source(self) -> DictSource | None:
@@ -273,6 +295,8 @@ class ObjectValue(Value):
                 )
                 frame.wrap(accessor, part).call(frame, [self] + ([value] if value is not None else []), {})
                 return
+            if name == "__dict__" and value is not None and self._becomes_own_dict(frame, value):
+                return
             setter = static_lookup(type(static), method, None)
             if is_a(setter, types.FunctionType):
                 descriptor = frame.wrap(static, TypeLookupSource(const_source(self.cls), name))
@@ -283,7 +307,7 @@ class ObjectValue(Value):
             raise Unsupported(f"setting {name!r} of {self.describe()} through a {type(static).__name__}")
         if is_a(static, types.MemberDescriptorType) and not static.__objclass__.__flags__ & HEAP_TYPE:
             raise Unsupported(f"setting {name!r} of {self.describe()}, which a class written in C keeps")
-        if self.obj is not None and self.is_own_dict(frame):
+        if self.is_own_dict(frame):
             if value is None:
                 raise Unsupported(f"deleting attribute {name!r} of {self.describe()}, which is an item")
             dict_method(frame, self, "__setitem__", [ConstantValue(name), value], {})
@@ -409,6 +433,9 @@ class ObjectValue(Value):
             if isinstance(self.base, DictValue) and self.base.cls is defaultdict:
                 cg.call_function(defaultdict.__dict__["default_factory"].__set__, self, self.base.default_factory)
                 em.pop()
+        if self.made_own_dict:
+            cg.call_function(object.__setattr__, self, ConstantValue("__dict__"), self)
+            em.pop()
         for name, value in self.attrs.items():
             if value is None:
                 cg.call_function(object.__delattr__, self, ConstantValue(name))
@@ -528,7 +555,7 @@ def _fill_cached_property(frame: Frame, static: Any, value: ObjectValue, source:
     """The first read of a functools.cached_property: later ones find the instance attribute."""
     if static.attrname is None:
         raise Unsupported(f"a cached_property of {value.describe()} that has no name")
-    if value.obj is not None and value.is_own_dict(frame):
+    if value.is_own_dict(frame):
         raise Unsupported(f"a cached_property of {value.describe()}, whose attributes are items")
     made = frame.call(frame.wrap(static.func, AttrSource(source, "func")), [value], {})
     frame.capture.effects.changed(value)

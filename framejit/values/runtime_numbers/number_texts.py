@@ -150,6 +150,7 @@ def text_by_operator(frame: Frame, symbol: str, a: Value, b: Value) -> Value | N
     conversions = [conversion for conversion in _CONVERSION.findall(a.value) if conversion != "%"]
     if len(conversions) != len(values) or "c" in conversions:
         return None
+    values = [value.written_by(frame, conversion) for conversion, value in zip(conversions, values)]
     takes_any = (conversion in _OF_FLOATS for conversion in conversions)
     if not all(takes or _is_whole(value) for takes, value in zip(takes_any, values)):
         return None

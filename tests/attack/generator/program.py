@@ -14,9 +14,11 @@ from tests.attack.generator import (
     exceptions,
     hashed,
     iteration,
+    library,
     modes,
     modules,
     numbers,
+    stores,
     tensors,
     views,
 )
@@ -35,18 +37,28 @@ FAMILIES = {
     "iteration": iteration.STATEMENTS,
     "modes": modes.STATEMENTS,
     "numbers": numbers.STATEMENTS,
+    "library": library.STATEMENTS,
+    "stores": stores.STATEMENTS,
 }
 LOOPS = 1_000_000_000
 """Programs from this number on have a loop that data end, and little else."""
-HEAD = """import collections
+HEAD = """import bisect
+import collections
 import contextlib
+import copy
 import dataclasses
+import enum
 import functools
+import heapq
 import itertools
 import math
 import operator
+import pathlib
+import re
 import sys
+import typing
 
+import numpy as np
 import torch
 """
 

@@ -4,6 +4,7 @@ import collections
 import copy
 import functools
 import itertools
+import json
 import math
 import operator
 import random
@@ -259,3 +260,33 @@ def test_deep_copies_of_numbers_that_change():
     pair = Pair(lambda: fn, fullgraph=True)
     for n, k in ((2, 1.5), (3, 2.5), (4, 3.5), (5, 1.5)):
         pair.call(torch.ones(n), k)
+
+
+def test_json_of_plain_data():
+    def fn(x, config, text):
+        config["shape"] = list(x.shape)
+        read = json.loads(text)
+        read["more"] = [x.sum()]
+        written = json.dumps(config), json.dumps({2: (1, None)}, indent=1), json.dumps(config, sort_keys=True)
+        return x + len(written[0]), written, read, json.loads("[1, 2.5, NaN]")[:2]
+
+    check(fn, torch.ones(2), {"lr": 0.1, "name": "a", "on": True}, '{"a": [1, {"b": null}]}')
+
+
+def test_json_of_what_is_no_plain_data():
+    class Own(dict):
+        def __repr__(self):
+            return "own"
+
+    def fn(x, case):
+        try:
+            if case == 0:
+                return x, json.dumps({"x": object})
+            if case == 1:
+                return x, json.dumps(Own(a=1)), json.dumps({"a": Own()}, default=str)
+            return x, json.loads("{") if case == 2 else json.dumps({(1, 2): 3})
+        except (TypeError, ValueError) as e:
+            return x + 1, type(e), str(e)
+
+    for case in range(4):
+        check(fn, torch.ones(2), case, graphs=None, breaks=None, ops=None)

@@ -183,3 +183,21 @@ def test_members_as_arguments_of_operations():
         return x + (bits | Bits(2)), torch.einsum(Equation.OUTER, x, x)
 
     check(fn, X, Bits(1), fullgraph=True)
+
+
+@dataclasses.dataclass
+class Tree:
+    value: int
+    parts: list = dataclasses.field(default_factory=list)
+    note: object = dataclasses.field(default=None, repr=False)
+
+
+def test_the_text_of_a_dataclass():
+    def program(x, given, n):
+        made = Tree(n)
+        made.parts += [Tree(2), made]
+        given.parts.append(given)
+        return x * n, repr(made), f"{given}", repr(Tree(n, [(1, 2.5)])), str([given, made])
+
+    for n in (1, 2):
+        check(program, torch.ones(2), Tree(0), n)

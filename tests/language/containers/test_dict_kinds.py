@@ -546,3 +546,25 @@ def test_an_ordered_dict_asks_other_dicts_for_their_items():
         return OrderedDict(table), updated, OrderedDict(OneKey(a=1, b=2)), dict(table), {**table}, OrderedDict({"a": 1})
 
     check(fn, X)
+
+
+def test_items_that_become_the_attributes_of_a_new_table():
+    def fn(x, n):
+        made = OwnDict(a=n, z=3)
+        made.b = x * made.a
+        made["c"] = made.doubled + made.z
+        del made["z"]
+        told = [
+            made.c, made.__dict__ is made, vars(made) is made, hasattr(made, "z"), made.a, sorted(made),
+            made.kind, "b" in made, len(made),
+        ]
+        try:
+            told.append(made.z)
+        except AttributeError as e:
+            told.append(str(e))
+        return x + n, made, OwnDict(made), told
+
+    pair = Pair(lambda: fn)
+    for n in (1, 2, 3):
+        pair.call(torch.ones(2), n)
+    pair.expect(breaks=0)

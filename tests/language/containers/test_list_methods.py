@@ -109,6 +109,14 @@ class IteratedAnew(list):
         return iter([7])
 
 
+class Counted(list):
+    asked = 0
+
+    def __len__(self):
+        Counted.asked += 1
+        return super().__len__()
+
+
 GROWTH = {
     "extend": lambda a: a.extend(a),
     "list.extend": lambda a: list.extend(a, a),
@@ -117,6 +125,17 @@ GROWTH = {
     "slice inside": lambda a: a.__setitem__(slice(1, 2), a),
     "reversed": lambda a: a.extend(list(reversed(a))),
 }
+
+
+@pytest.mark.parametrize("how", ["extend", "list.extend", "+="])
+def test_how_often_a_list_that_grows_by_itself_is_asked_for_its_length(how):
+    def fn(x):
+        a = Counted([1, 2])
+        Counted.asked = 0
+        grown = GROWTH[how](a)
+        return grown, Counted.asked, x + 1
+
+    check(fn, X)
 
 
 @pytest.mark.parametrize("cls", [list, Plain, IteratedAnew])

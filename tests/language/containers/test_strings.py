@@ -4,7 +4,7 @@ import torch
 
 import framejit
 
-from support import Pair, check
+from support import ANY, Pair, check
 
 X = torch.tensor([1.0, 2.0])
 
@@ -143,3 +143,88 @@ def test_the_text_of_one_tensor_by_percent(text):
     pair = Pair(lambda: fn)
     for x in (X, X, X.to(torch.int64)):
         pair.call(x)
+
+
+class Text(str):
+    pass
+
+
+class Octets(bytes):
+    pass
+
+
+def test_methods_that_give_a_text_back_as_it_is():
+    def fn(x, text, octets):
+        found = [
+            text.__mod__(()), text.format(), text.format(a=1), text.strip(), text.replace("z", "y"), text.lower(),
+            text[:],
+            text.partition("z")[0], text.rpartition("z")[2], text.rsplit("z")[0], text.removeprefix("z"), text.zfill(1),
+            octets.__mod__(()), octets.strip(), octets.partition(b"z")[0],
+        ]
+        return x + 1, found, [type(one) for one in found], [one is text for one in found]
+
+    pair = Pair(lambda: fn)
+    for text in (Text("abc"), Text("abc"), Text("")):
+        pair.call(X, text, Octets(b"abc"))
+
+
+class Shown:
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"Shown<{self.value}>"
+
+    def __str__(self):
+        return f"shown {self.value}"
+
+    def __format__(self, spec):
+        return f"{spec}|{self.value}"
+
+
+class Plain:
+    def __repr__(self):
+        return "Plain"
+
+
+TEMPLATES = ("{} {!r} {!s}", "{0:zz}", "{:x} {}", "{0.value}", "{:d}", "{0[0]}")
+BY_PERCENT = ("%s %r %a", "%-12s|%s%s", "%s", "abc", "%d%s%s")
+
+
+def test_objects_in_text_that_is_put_together():
+    def fn(x, n):
+        one, other = Shown(n), Shown([Plain(), n])
+        return x + n, [
+            repr([one, other]), str((one,)), f"{one}", f"{one:x}", f"{Plain()}", repr({"a": one, "b": [Plain()]}),
+            ascii([one]), f"{[one]!s:>20}", format(one, "w"), f"{Plain()!r:>9}", *[t.format(one, other, one) for t in
+            TEMPLATES[:3]], *[t % (one, other, one) for t in BY_PERCENT[:2]],
+        ]
+
+    for n in (1, 2):
+        check(fn, X, n)
+
+
+def test_text_of_what_holds_itself():
+    def fn(x):
+        items, table = [1], {}
+        items.append(items)
+        table["self"] = [table]
+        shown = Shown([])
+        shown.value.append(shown.value)
+        return x + 1, repr(items), f"{table}", BY_PERCENT[2] % (items,), str(shown)
+
+    check(fn, X, breaks=ANY)
+
+
+@pytest.mark.parametrize("template", [*TEMPLATES, *BY_PERCENT])
+@pytest.mark.parametrize("of_class", [Plain, lambda: Shown(1)], ids=["plain", "shown"])
+def test_what_text_of_objects_gives_or_raises(template, of_class):
+    def fn(x):
+        one = of_class()
+        try:
+            filled = template % (one, one, one) if "%" in template else template.format(one, 1, one)
+            return x + 1, filled, template % one
+        except (TypeError, AttributeError) as e:
+            return x - 1, type(e), str(e)
+
+    check(fn, X, graphs=None, breaks=None)

@@ -2,6 +2,7 @@
 """Numpy inside captured code, against plain numpy: type, dtype, shape, strides, flags, sharing of memory, values,
 warnings, exceptions."""
 
+import math
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 import framejit
 
-from support import CountingBackend, check, of_kind, recorded
+from support import CountingBackend, Pair, check, of_kind, recorded
 
 RANDOM = np.random.default_rng(0)
 SPECIAL = [0.0, -0.0, 1.5, -2.5, 0.5, 3.0, -1.0, 2.0]
@@ -507,3 +508,48 @@ def test_numbers_from_shapes_are_known():
         return y, z, np.prod(x.shape) * 2, len(list(pairs))
 
     check(fn, torch.arange(12.0).reshape(3, 4), fullgraph=True, changed=[(torch.arange(12.0).reshape(2, 6),)])
+
+
+def test_numbers_of_an_array_in_tensor_arithmetic():
+    """A step of a sampler, whose schedule is an array: one graph for all steps but the last."""
+    alphas = np.cumprod(1 - np.linspace(0.001, 0.02, 20))
+
+    def fn(x, t):
+        now = alphas[t]
+        before = alphas[t - 1] if t > 0 else 1.0
+        start = (x - math.sqrt(1 - now) * x.tanh()) / math.sqrt(now)
+        return math.sqrt(before) * start + np.exp(now) * x * now, now
+
+    pair = Pair(lambda: fn)
+    for t in (9, 8, 7, 3, 0):
+        pair.call(torch.ones(3), t)
+    pair.expect(breaks=0, graphs=3)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])
+def test_numbers_of_an_array_as_numbers_of_python(dtype):
+    template = "%.1f"
+
+    def fn(x, values):
+        one, other = values[0], values[1:].sum()
+        return x * float(one) + one.item(), math.floor(other), math.ceil(one), f"{one:.2f} {other:8.1e}", (
+            template % other, int(other), math.atan2(one, other)
+        )
+
+    for values in ([1.5, 2.25, -3], [7, 1, 2.75], [-2.5, 0, 0]):
+        check(fn, torch.ones(3), np.array(values).astype(dtype))
+
+
+@pytest.mark.parametrize("place", [0, 2, 3, 5, -1, -3, -4])
+def test_a_place_in_an_array_that_is_not_assumed(place):
+    values = np.array([3.0, 1.0, 2.0])
+
+    def fn(x, i):
+        try:
+            return x * values[i], values[i]
+        except IndexError as e:
+            return x, str(e)
+
+    pair = Pair(lambda: fn, dynamic=True)
+    pair.call(torch.ones(2), 1)
+    pair.call(torch.ones(2), place)

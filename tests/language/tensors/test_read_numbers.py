@@ -365,3 +365,15 @@ def test_a_number_that_is_never_needed_breaks_nothing():
 
     pair = check(step, torch.randn(4), [], graphs=1, breaks=0)
     pair.call(torch.randn(4), [1.0], captures=False)
+
+
+def test_whether_tensors_are_close():
+    def fn(x, y):
+        close = torch.allclose(x, y, atol=0.5)
+        return close, x.allclose(other=y, equal_nan=True), x + 1, f"{close}", not close
+
+    ones, nan = torch.ones(3), torch.tensor([float("nan"), 1, 1])
+    for x, y in ((ones, ones), (ones, ones + 0.25), (ones, ones * 2), (nan, nan), (torch.ones(0), torch.ones(0))):
+        check(fn, x, y)
+    for x, y in ((ones, ones.double()), (ones, torch.ones(2))):
+        check(fn, x, y, raises=RuntimeError)
