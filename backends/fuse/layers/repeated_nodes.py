@@ -36,7 +36,9 @@ class ShortGraph:
 
 def shortened_nodes(graph: Graph) -> tuple[ShortGraph, ShortGraph] | None:
     """The graph with a few of the units that come again and again in it, if there are many, and with one fewer."""
-    if graph.conditions is not None or len(graph.nodes) < LEAST_SAVED or any(_is_odd(node) for node in graph.nodes):
+    if graph.conditions is not None or len(graph.nodes) < LEAST_SAVED:
+        return None
+    if any(is_odd(node) or node.writes for node in graph.nodes):
         return None
     start, length, count = _period(_kinds(graph.nodes))
     if count < LEAST or (count - KEPT) * length < LEAST_SAVED:
@@ -50,18 +52,19 @@ def shortened_nodes(graph: Graph) -> tuple[ShortGraph, ShortGraph] | None:
     return None if short is None or fewer is None else (short, fewer)
 
 
-def _is_odd(node: Node) -> bool:
+def is_odd(node: Node) -> bool:
     """Whether an operation is none that is known by its arguments and results."""
-    return bool(node.parts or node.writes or node.autocast)
+    return bool(node.parts or node.autocast)
 
 
 def _kinds(nodes: Sequence[Node]) -> list[int]:
     """A number for each operation, equal for those that do the same to tensors of the same kind."""
     numbers: dict[Any, int] = {}
-    return [numbers.setdefault(_kind(node), len(numbers)) for node in nodes]
+    return [numbers.setdefault(kind_of(node), len(numbers)) for node in nodes]
 
 
-def _kind(node: Node) -> Any:
+def kind_of(node: Node) -> Any:
+    """What is the same for operations that do the same to tensors of the same kind, from the same line."""
     given = [*node.values()]
     place = {value: number for number, value in enumerate(given)}
     lies_in = {value.storage: number for number, value in enumerate(given)}
