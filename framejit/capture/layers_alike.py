@@ -33,6 +33,7 @@ from framejit.capture.followed_call import (
     is_plain_tuple,
     reach_of,
 )
+from framejit.capture.stamped_history import StampedHistory
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
 from framejit.guards.lower import lower
@@ -92,6 +93,7 @@ class _Layer:
     """The nodes whose results are the call's."""
     classes: set[type] = field(default_factory=set)
     """The classes of objects that were looked at in the module."""
+    history: StampedHistory = field(init=False)
     usable: bool = True
     followed: Followed | None = None
     """What the call did with what captured code has made, where it could come to such."""
@@ -240,7 +242,7 @@ class LayersAlike:
             ):
                 return None
             nodes[known.node], tensors[known.node] = value.node, value
-        made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq)
+        made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq, layer.history)
         if made is None:
             return None
         for guard in layer.guards:
@@ -299,6 +301,7 @@ class LayersAlike:
                 layer.usable = False
         if not layer.usable:
             return
+        layer.history = StampedHistory(layer.nodes)
         layer.given_on = {*_nodes_of(layer.result)}
         if layer.followed is not None:
             layer.given_on |= {tensor.node for tensor in layer.followed.tensors()}
