@@ -10,7 +10,7 @@ captured as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from functools import partial
 from types import CodeType
@@ -138,7 +138,9 @@ class LayersAlike:
             result = self._stamped(layer, frame, module, given, in_sight)
             if result is not None:
                 return result
-        reach = reach_of(given, capture.effects) if len(known) < MOST_KINDS else None
+        reach = None
+        if len(known) < MOST_KINDS:
+            reach = reach_of([*given, *in_sight.inside()], capture.effects) or reach_of(given, capture.effects)
         if reach is None or not reach.owners:
             return self._captured(known, frame, module, args, kwargs, ordinary, in_sight, None)
         journal = capture.journal
@@ -181,7 +183,7 @@ class LayersAlike:
             and (_is_plain(result) if follow is None else (followed := follow(result)).is_repeatable)
             and self._reached.get(_first(module.source), -1) < seq
             and (after := capture.effects.in_sight()) is not None
-            and after.is_as(in_sight)
+            and after.is_as(in_sight, () if followed is None else followed.owners())
         ):
             nodes = capture.graph.nodes_behind(last)
             n_ops = capture.graph.n_ops - n_ops
@@ -204,13 +206,15 @@ class LayersAlike:
         if (
             not layer.usable
             or module.source is None
-            or not in_sight.is_as(layer.in_sight)
+            or not in_sight.is_as(layer.in_sight, () if layer.followed is None else layer.followed.owners())
             or _places(frame) != layer.place
             or not native.state_matches(layer.state)
             or any(capture.seq < seq <= capture.seq + layer.steps for seq in capture.forced)
         ):
             return None
         taken = _Pairs(layer.root, layer.followed)
+        if layer.followed is not None:
+            taken.keep(value for value in in_sight.inside() if layer.followed.is_owner(value))
         if not all(taken.alike(a, b) for a, b in zip(layer.given, given, strict=True)):
             return None
         if layer.tree is None:
@@ -346,6 +350,13 @@ class _Pairs:
         self._in_place: set[int] = set()
         self.numbers: dict[int, int] = {}
         """By the id of a number that is followed the one that takes its place."""
+
+    def keep(self, owners: Iterable[Value]) -> None:
+        """These are reached besides arguments, and are the same for both calls."""
+        for owner in owners:
+            if is_owner(owner):
+                self.owners[id(owner)] = owner
+                self._in_place.add(id(owner))
 
     def alike(self, first: Value, second: Value) -> bool:
         """Whether captured code can't tell the one argument from the other."""
@@ -542,6 +553,7 @@ def _holds_any(layer: _Layer, taken: _Pairs) -> bool:
         (isinstance(value, TensorValue) and taken.nodes.get(value.node, value.node) is not value.node)
         or (isinstance(value, Value) and value.source is not None and through[value.source])
         for holding in layer.in_sight.made
+        if layer.followed is None or not layer.followed.is_owner(holding[0])
         for value in holding
     )
 
