@@ -21,7 +21,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node, map_values
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.layers.expansion import Uneven
-from framejit.backends.fuse.layers.repeated_nodes import is_odd, kind_of
+from framejit.backends.fuse.layers.repeated_nodes import Kinds, is_odd
 from framejit.backends.fuse.layers.units import Units
 
 RECORDED: Final = 5
@@ -49,6 +49,7 @@ class Lengthening:
         """By what the shortened graph has what stands for it; of a unit's in the place where it stands itself."""
         self._again: dict[tuple[int, int], Value] = {}
         """What the units have that the shortened graph has not, by the unit and the number there."""
+        self._kinds = Kinds()
         self._of_second: list[Value] = []
         """What the second unit has, in order."""
         self._of_third: list[Value] = []
@@ -174,7 +175,7 @@ class Lengthening:
     def _repeat(self, second: Sequence[Node], third: Sequence[Node], unit: int) -> None:
         """Have the second unit's operations once more."""
         for node, following in zip(second, third, strict=True):
-            if unit == THIRD and kind_of(node) != kind_of(following):
+            if unit == THIRD and self._kinds.number(node) != self._kinds.number(following):
                 raise Uneven
             twins: dict[Value, Value] = {}
             for mine, other in zip((*node.values(), *node.results), (*following.values(), *following.results)):

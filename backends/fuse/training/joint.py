@@ -182,9 +182,13 @@ class Recorded:
         """Where the results of the whole graph come from."""
         return self.results.plain()
 
-    def whole(self, recorded: Sequence[SegmentBackward]) -> tuple[Graph, Sequence[SegmentBackward]]:
-        """The whole graph as it was recorded, and backwards in it."""
-        return self.graph, recorded
+    def whole(self, recorded: Sequence[SegmentBackward]) -> tuple[Graph, list[int]]:
+        """A graph of its own of what was recorded, which returns the gradients of backwards behind the results; and the
+        positions of the gradients that come in to these."""
+        raw = self.graph
+        outputs = [*raw.outputs, *(gradient for backward in recorded for gradient in backward.gradients)]
+        made = extracted(raw, raw.inputs, raw.names, raw.nodes, outputs, raw.counted_writes)
+        return made, [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
 
     def _like(self, segment: Segment) -> list[Any]:
         if segment.is_view:
@@ -259,25 +263,21 @@ class Recorded:
                 like[place] = gradient if like[place] is None else like[place]
 
     def _joined(self, recorded: Sequence[SegmentBackward]) -> JointGraph:
-        (raw, recorded), n_inputs = self.whole(recorded), self.n_inputs
-        outputs = raw.outputs
-        outgoing = [gradient for backward in recorded for gradient in backward.gradients]
-        graph = extracted(raw, raw.inputs, raw.names, raw.nodes, [*outputs, *outgoing], raw.counted_writes)
-        incoming = [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
+        (graph, incoming), n_results = self.whole(recorded), len(self.graph.outputs)
         if self.drawing:
             graph = with_random_numbers_of_kernels(graph)
         graph, copied = channels_last(functionalise(graph, Context(None, ())))
         tangents = iter([graph.inputs[position] for position in incoming])
-        leaving = iter(graph.outputs[len(outputs) :])
+        leaving = iter(graph.outputs[n_results:])
         backwards = [
             SegmentBackward(
                 backward.segment,
                 [next(tangents) for _ in backward.tangents],
-                [next(leaving) for _ in backward.gradients],
+                [next(leaving) for _ in range(self.n_inputs + len(backward.gradients) - len(self.inputs))],
             )
             for backward in recorded
         ]
-        return JointGraph(graph, graph.inputs[:n_inputs], graph.outputs[: len(outputs)], backwards, copied)
+        return JointGraph(graph, graph.inputs[: self.n_inputs], graph.outputs[:n_results], backwards, copied)
 
     def _backward(self, number: int, given: Given) -> tuple[SegmentBackward, list[torch.Tensor | None]]:
         """Record the backward of a segment. With it, the fakes of the gradients of its borders."""

@@ -64,20 +64,15 @@ class RecordedLayers(Recorded):
         except Uneven as e:
             raise NeedsGradients("layers are not alike for these gradients") from e
 
-    def whole(self, recorded: Sequence[SegmentBackward]) -> tuple[Graph, Sequence[SegmentBackward]]:
-        """The whole graph, and backwards in it. Raises Uneven."""
-        made = Lengthening(self.graph, self._units, self.recorder.unit_of)
-        self._lengthening, n_inputs = made, len(self.inputs)
-        return made.graph, [
-            SegmentBackward(
-                backward.segment, [made.value(tangent) for tangent in backward.tangents],
-                [
-                    *made.values(backward.gradients[:n_inputs]),
-                    *(None if value is None else made.value(value) for value in backward.gradients[n_inputs:]),
-                ],
-            )
-            for backward in recorded
-        ]
+    def whole(self, recorded: Sequence[SegmentBackward]) -> tuple[Graph, list[int]]:
+        """As `Recorded` has it, of the whole graph. Raises Uneven."""
+        self._lengthening = made = Lengthening(self.graph, self._units, self.recorder.unit_of)
+        graph, n_inputs = made.graph, len(self.inputs)
+        for backward in recorded:
+            graph.outputs += made.values(backward.gradients[:n_inputs])
+            graph.outputs += [None if value is None else made.value(value) for value in backward.gradients[n_inputs:]]
+        tangents = [made.value(tangent) for backward in recorded for tangent in backward.tangents]
+        return graph, [graph.inputs.index(tangent) for tangent in tangents]
 
     def positions(self, found: Iterable[int]) -> list[int]:
         """The positions in the whole graph of inputs of the one that was recorded."""
