@@ -68,6 +68,11 @@ class FunctionStaysWhole(Exception):
         self.function = function
 
 
+class NeedsHistories(Exception):
+    """Capture again, with a history of its own for each layer that is stamped out: captured code asks for gradients of
+    gradients."""
+
+
 class RaisesAsCompiled(Exception):
     """Capture again, and tell libraries that nothing is compiled: what they do for a compiler raises."""
 

@@ -38,6 +38,7 @@ from framejit.interpreter.frame_policy import frame_reader
 from framejit.signals import (
     FunctionStaysWhole,
     ImportUnderWay,
+    NeedsHistories,
     RaisesAsCompiled,
     Restart,
     SizesMustBeKnown,
@@ -69,6 +70,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     forced: dict[int, Unsupported] = {}
     numbers_are_sizes = is_built_in(compilation.options.backend)
     whole_functions: set[type] = set()
+    needs_histories = False
     budget = Budget()
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
@@ -77,6 +79,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             not compilation.points.raises_as_compiled, is_built_in(compilation.options.backend),
         )
         capture.whole_functions = whole_functions
+        capture.graph.needs_histories = needs_histories
         # elsewhere the graph breaks where data has sizes, and what comes after knows them
         if compilation.options.fullgraph or numbers_are_sizes:
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes, not compilation.options.fullgraph)
@@ -98,6 +101,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             if again.seq in forced:
                 raise SkipFrame(again.reason.reason, again.reason.code) from None
             forced[again.seq] = again.reason
+        except NeedsHistories:
+            needs_histories = True
         except FunctionStaysWhole as stays:
             whole_functions.add(stays.function)
             forced.clear()  # steps are counted anew

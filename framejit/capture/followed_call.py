@@ -7,7 +7,7 @@ out as it did. Then the call would go the same way, and its changes are made onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -171,6 +171,10 @@ class Followed:
     def is_owner(self, value: Value) -> bool:
         """Whether what happened to a list or object was followed."""
         return id(value) in self._reach.owners
+
+    def owners(self) -> Container[int]:
+        """The lists and objects that this holds of, by their ids."""
+        return self._reach.owners
 
     def held_by(self, value: Value) -> tuple[Any, ...] | None:
         """What a dict held all the while; None for other values."""

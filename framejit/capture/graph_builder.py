@@ -31,6 +31,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
+    from framejit.capture.stamped_history import StampedHistory
     from framejit.events.place import Place
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
@@ -88,6 +89,10 @@ class GraphBuilder:
         self._writes = self._writes_noted = 0
         self._versions: dict[fx.Node, int] = {}
         self._wants_gradients = False
+        self.needs_histories = False
+        """Whether captured code asks for gradients of gradients, so that all fakes need histories of their own."""
+        self.has_stamped_histories = False
+        """Whether there are fakes without."""
         self.layers: list[Layer] = []
         """The nodes of modules that were stamped out, and of those that they were stamped out like."""
 
@@ -301,16 +306,26 @@ class GraphBuilder:
         return found
 
     def stamp(
-        self, nodes: list[fx.Node], taken: dict[fx.Node, fx.Node], given: set[fx.Node], later: int
+        self, nodes: list[fx.Node], taken: dict[fx.Node, fx.Node], given: set[fx.Node], later: int,
+        history: StampedHistory,
     ) -> dict[fx.Node, fx.Node] | None:
         """Add nodes once more, with others in the place of some that they take, `later` steps behind the first; by the
-        old nodes the new ones. `given`: those of them that something else may come to see. None, and nothing is added,
-        if their results come out otherwise."""
+        old nodes the new ones. `given`: those of them that something else may come to see. `history`: that of these
+        nodes. None, and nothing is added, if their results come out otherwise."""
         fakes = {old: new.meta["val"] for old, new in taken.items()}
         again = _worked_out_again(nodes, {old for old, new in taken.items() if old is not new}, given)
+        if self._wants_gradients:
+            ends = None if self.needs_histories else history.ends(again, given)
+            made_ends = None if ends is None else history.made(ends, fakes, self.metadata.mode)
+            if ends is None or made_ends is None:
+                again = {*nodes}
+            else:
+                self.has_stamped_histories = self.has_stamped_histories or bool(made_ends)
+                fakes.update(zip(ends.nodes, made_ends))
         for node in nodes:
-            fakes[node] = result = self._result_again(node, fakes) if node in again else node.meta["val"]
-            if node in again and not _is_same_kind(result, node.meta["val"]):
+            if node not in fakes:
+                fakes[node] = self._result_again(node, fakes) if node in again else node.meta["val"]
+            if node in again and not _is_same_kind(fakes[node], node.meta["val"]):
                 return None
         made: dict[fx.Node, fx.Node] = {}
 
@@ -498,9 +513,7 @@ def _plain(obj: Any) -> Value:
 def _worked_out_again(nodes: list[fx.Node], replaced: set[fx.Node], given: set[fx.Node]) -> set[fx.Node]:
     """Which nodes need results of their own when they are stamped out: those that lie in one memory with what others
     take the place of, or with what is given on. The rest is seen by these nodes alone, and the first one's fakes say of
-    it what there is to say; but for those with gradients, which have a history."""
-    if any(fake.requires_grad for node in nodes for fake in _tensors_of(node.meta["val"])):
-        return {*nodes}
+    it what there is to say."""
     seen = {
         fake.untyped_storage()._cdata for node in (*replaced, *given) for fake in _tensors_of(node.meta["val"])
     }

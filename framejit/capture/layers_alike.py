@@ -10,7 +10,7 @@ captured as any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from functools import partial
 from types import CodeType
@@ -33,6 +33,7 @@ from framejit.capture.followed_call import (
     is_plain_tuple,
     reach_of,
 )
+from framejit.capture.stamped_history import StampedHistory
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
 from framejit.guards.lower import lower
@@ -92,6 +93,7 @@ class _Layer:
     """The nodes whose results are the call's."""
     classes: set[type] = field(default_factory=set)
     """The classes of objects that were looked at in the module."""
+    history: StampedHistory = field(init=False)
     usable: bool = True
     followed: Followed | None = None
     """What the call did with what captured code has made, where it could come to such."""
@@ -136,7 +138,9 @@ class LayersAlike:
             result = self._stamped(layer, frame, module, given, in_sight)
             if result is not None:
                 return result
-        reach = reach_of(given, capture.effects) if len(known) < MOST_KINDS else None
+        reach = None
+        if len(known) < MOST_KINDS:
+            reach = reach_of([*given, *in_sight.inside()], capture.effects) or reach_of(given, capture.effects)
         if reach is None or not reach.owners:
             return self._captured(known, frame, module, args, kwargs, ordinary, in_sight, None)
         journal = capture.journal
@@ -179,7 +183,7 @@ class LayersAlike:
             and (_is_plain(result) if follow is None else (followed := follow(result)).is_repeatable)
             and self._reached.get(_first(module.source), -1) < seq
             and (after := capture.effects.in_sight()) is not None
-            and after.is_as(in_sight)
+            and after.is_as(in_sight, () if followed is None else followed.owners())
         ):
             nodes = capture.graph.nodes_behind(last)
             n_ops = capture.graph.n_ops - n_ops
@@ -202,13 +206,15 @@ class LayersAlike:
         if (
             not layer.usable
             or module.source is None
-            or not in_sight.is_as(layer.in_sight)
+            or not in_sight.is_as(layer.in_sight, () if layer.followed is None else layer.followed.owners())
             or _places(frame) != layer.place
             or not native.state_matches(layer.state)
             or any(capture.seq < seq <= capture.seq + layer.steps for seq in capture.forced)
         ):
             return None
         taken = _Pairs(layer.root, layer.followed)
+        if layer.followed is not None:
+            taken.keep(value for value in in_sight.inside() if layer.followed.is_owner(value))
         if not all(taken.alike(a, b) for a, b in zip(layer.given, given, strict=True)):
             return None
         if layer.tree is None:
@@ -240,7 +246,7 @@ class LayersAlike:
             ):
                 return None
             nodes[known.node], tensors[known.node] = value.node, value
-        made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq)
+        made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq, layer.history)
         if made is None:
             return None
         for guard in layer.guards:
@@ -299,6 +305,7 @@ class LayersAlike:
                 layer.usable = False
         if not layer.usable:
             return
+        layer.history = StampedHistory(layer.nodes)
         layer.given_on = {*_nodes_of(layer.result)}
         if layer.followed is not None:
             layer.given_on |= {tensor.node for tensor in layer.followed.tensors()}
@@ -343,6 +350,13 @@ class _Pairs:
         self._in_place: set[int] = set()
         self.numbers: dict[int, int] = {}
         """By the id of a number that is followed the one that takes its place."""
+
+    def keep(self, owners: Iterable[Value]) -> None:
+        """These are reached besides arguments, and are the same for both calls."""
+        for owner in owners:
+            if is_owner(owner):
+                self.owners[id(owner)] = owner
+                self._in_place.add(id(owner))
 
     def alike(self, first: Value, second: Value) -> bool:
         """Whether captured code can't tell the one argument from the other."""
@@ -539,6 +553,7 @@ def _holds_any(layer: _Layer, taken: _Pairs) -> bool:
         (isinstance(value, TensorValue) and taken.nodes.get(value.node, value.node) is not value.node)
         or (isinstance(value, Value) and value.source is not None and through[value.source])
         for holding in layer.in_sight.made
+        if layer.followed is None or not layer.followed.is_owner(holding[0])
         for value in holding
     )
 

@@ -1,7 +1,7 @@
 """What the captured code changed outside the graph, to be replayed after the graph has run."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +15,10 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import namespace_of
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import CachedCall, Codegen
-    from framejit.values.tensors.tensor import TensorValue
 
 
 def _load_all(cg: Codegen, values: list[Value]) -> None:
@@ -50,16 +50,21 @@ class InSight(NamedTuple):
     """The objects that were changed, and what captured code has made and can change that is reached through them: each
     value, with what it holds of what captured code wrote."""
 
-    def is_as(self, other: InSight) -> bool:
-        """Whether nothing has changed between the two."""
+    def is_as(self, other: InSight, followed: Container[int] = ()) -> bool:
+        """Whether nothing has changed between the two, but for what values hold that are followed, by their ids."""
         return (
             self.outside == other.outside
             and len(self.made) == len(other.made)
             and all(
-                len(a) == len(b) and all(one is another for one, another in zip(a, b))
+                a[0] is b[0]
+                and (id(a[0]) in followed or len(a) == len(b) and all(one is another for one, another in zip(a, b)))
                 for a, b in zip(self.made, other.made)
             )
         )
+
+    def inside(self) -> list[Value]:
+        """What captured code has made and can change that is reached so."""
+        return [made[0] for made in self.made if made[0].source is None]
 
 
 class SideEffects:
@@ -229,11 +234,14 @@ class SideEffects:
             value = waiting.pop()
             if value.source is not None or isinstance(value, ConstantValue) or id(value) in seen:
                 continue
+            if isinstance(value, TensorValue) and not value.attrs and not value.made_as:
+                continue
             if type(value) is DictValue and value.cls is dict and all(type(key) is str for key in value.items):
                 holds = [*value.items.values()]
                 made.append((value, *value.items, *holds))
             elif type(value) is ListValue or type(value) is TupleValue:
-                holds = value.items
+                # whoever follows what captured code does with a list is not told of this
+                holds = value.kept_items if isinstance(value, ListValue) else value.items
                 made.append((value, *holds))
             else:
                 return None

@@ -201,6 +201,7 @@ class Graph(Protocol):
     inputs: list[TensorValue]
     examples: list[torch.Tensor]
     finite_checks: dict[fx.Node, tuple[fx.Node, ...]]
+    has_stamped_histories: bool
     copies: list[Copy]
     leaves: list[TensorValue]
     graph: fx.Graph

@@ -362,7 +362,23 @@ def test_what_layers_collect(stamped, inactive):
     with torch.no_grad():
         for _ in range(2):
             assert_same(fast(X), model(X))
-    assert stamped == [DEPTH - 1 if inactive else 0]
+    assert stamped == [DEPTH - 1]
+
+
+@pytest.mark.parametrize("place", [0, DEPTH // 2, DEPTH - 1])
+def test_a_layer_that_looks_elsewhere_for_what_it_collects(place):
+    model = Collecting(Collects).eval()
+    collector = Collector()
+    for module in (model, *model.layers):
+        module.collector = collector
+    model.inactive = False
+    fast, _ = compiled(model)
+    with torch.no_grad():
+        assert_same(fast(X), model(X))
+        model.layers[place].collector = Collector()
+        for _ in range(2):
+            assert_same(fast(X), model(X))
+        assert_same(compiled(model)[0](X), model(X))
 
 
 class Remembers(Layer):

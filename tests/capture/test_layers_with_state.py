@@ -546,3 +546,108 @@ def test_what_is_left_when_a_layer_raises(where):
                 left.append(plain(model.box.state))
     assert_same(left[2:4], left[0:2])
     assert_same(left[6:8], left[4:6])
+
+
+# ---- lists behind existing objects that captured code has changed ----
+
+
+class Collector:
+    """What layers put things into without being given it, as hooks of libraries do."""
+
+    held = None
+
+
+COLLECTOR = Collector()
+
+
+class Collects(Layer):
+    def forward(self, x):
+        out = self.work(x) + x
+        if COLLECTOR.held is not None and "states" in COLLECTOR.held:
+            states = COLLECTOR.held["states"]
+            if len(states) == 0:
+                states.append(x)
+            states.append(out)
+        return out
+
+
+class CollectsAndLooks(Collects):
+    def forward(self, x):
+        out = super().forward(x)
+        return out + COLLECTOR.held["states"][0].sum()
+
+
+class CollectsByLength(Collects):
+    def forward(self, x):
+        return super().forward(x) * len(COLLECTOR.held["states"])
+
+
+class CollectsAtLast(Collects):
+    def forward(self, x):
+        return super().forward(x) + COLLECTOR.held["states"][-2].cos()
+
+
+class Collecting(Stack):
+    def forward(self, x):
+        COLLECTOR.held = {"states": [], "others": []}
+        for layer in self.layers:
+            x = layer(x)
+        found, COLLECTOR.held = COLLECTOR.held, None
+        return x, found["states"], found["others"]
+
+
+class Keeping(Stack):
+    """One that keeps what is behind each layer in an attribute of its own."""
+
+    def forward(self, x):
+        self.states = []
+        for layer in self.layers:
+            x = layer(x)
+            self.states.append(x)
+        return x, self.states
+
+
+class Plain(Layer):
+    def forward(self, x):
+        return self.work(x) + x
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "kind, make, expected",
+    [
+        (Collecting, Collects, DEPTH - 2),  # the first one puts in what it is given, too
+        (Collecting, CollectsAndLooks, DEPTH - 2),
+        (Collecting, CollectsByLength, 0),
+        (Collecting, CollectsAtLast, DEPTH - 2),
+        (Keeping, Plain, DEPTH - 2),
+    ],
+)
+def test_lists_behind_existing_objects(stamped, kind, make, expected, grad):
+    model = kind(make)
+    fast = framejit.optimize(model, backend=CountingBackend())
+    with torch.set_grad_enabled(grad):
+        for _ in range(2):
+            wanted = [*model(X)]
+            wanted[1:] = [list(part) for part in wanted[1:]]
+            assert_same(list(fast(X)), wanted)
+            assert COLLECTOR.held is None
+    assert stamped[0] == expected
+
+
+@pytest.mark.parametrize("kind, make", [(Collecting, Collects), (Collecting, CollectsAtLast), (Keeping, Plain)])
+def test_they_are_those_of_the_interpreter(monkeypatch, kind, make):
+    same_as_interpreted(monkeypatch, lambda: kind(make).eval(), X)
+
+
+@pytest.mark.parametrize("where", [0, DEPTH // 2, DEPTH - 1])
+@pytest.mark.parametrize("kind, make", [(Collecting, Collects), (Keeping, Plain)])
+def test_a_change_of_a_layer_before_such_a_list_is_noticed(kind, make, where):
+    model = kind(make)
+    fast = framejit.optimize(model, backend=CountingBackend())
+    for change in (lambda layer: None, lambda layer: setattr(layer, "scale", 0.75)):
+        change(model.layers[where])
+        wanted = model(X)
+        wanted = [wanted[0], list(wanted[1])]
+        found = fast(X)
+        assert_same([found[0], list(found[1])], wanted)

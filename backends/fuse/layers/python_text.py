@@ -18,7 +18,7 @@ def python_text(graph: fx.Graph) -> tuple[str, dict[str, Any]]:
     """The definition of `forward`, and the globals that it needs."""
     found = repetition_in(graph)
     if found is not None:
-        short, _ = shortened_graph(graph, found)
+        short, _, _ = shortened_graph(graph, found)
         code = short.python_code("self")
         text = _whole(graph, found, short, code.src)
         if text is not None:

@@ -36,9 +36,11 @@ class ShortGraph:
 
 def shortened_nodes(graph: Graph) -> tuple[ShortGraph, ShortGraph] | None:
     """The graph with a few of the units that come again and again in it, if there are many, and with one fewer."""
-    if graph.conditions is not None or len(graph.nodes) < LEAST_SAVED or any(_is_odd(node) for node in graph.nodes):
+    if graph.conditions is not None or len(graph.nodes) < LEAST_SAVED:
         return None
-    start, length, count = _period(_kinds(graph.nodes))
+    if any(is_odd(node) or node.writes for node in graph.nodes):
+        return None
+    start, length, count = _period([*map(Kinds().number, graph.nodes)])
     if count < LEAST or (count - KEPT) * length < LEAST_SAVED:
         return None
     units = [graph.nodes[at : at + length] for at in range(start, start + count * length, length)]
@@ -50,39 +52,44 @@ def shortened_nodes(graph: Graph) -> tuple[ShortGraph, ShortGraph] | None:
     return None if short is None or fewer is None else (short, fewer)
 
 
-def _is_odd(node: Node) -> bool:
+def is_odd(node: Node) -> bool:
     """Whether an operation is none that is known by its arguments and results."""
-    return bool(node.parts or node.writes or node.autocast)
+    return bool(node.parts or node.autocast)
 
 
-def _kinds(nodes: Sequence[Node]) -> list[int]:
-    """A number for each operation, equal for those that do the same to tensors of the same kind."""
-    numbers: dict[Any, int] = {}
-    return [numbers.setdefault(_kind(node), len(numbers)) for node in nodes]
+class Kinds:
+    """Numbers for operations, equal for those that do the same to tensors of the same kind, from the same line."""
 
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._of_values: dict[Value, Any] = {}
 
-def _kind(node: Node) -> Any:
-    given = [*node.values()]
-    place = {value: number for number, value in enumerate(given)}
-    lies_in = {value.storage: number for number, value in enumerate(given)}
-    results = tuple(
-        (place.get(value), lies_in.get(value.storage), None if value.base is None else place.get(value.base, -1))
-        for value in node.returned()
-    )
-    arguments = _told((node.args, [*node.kwargs.items()], node.result))
-    return node.operation, arguments, results, node.origin
+    def number(self, node: Node) -> int:
+        """The number of an operation."""
+        given = [*node.values()]
+        place = {value: number for number, value in enumerate(given)}
+        lies_in = {value.storage: number for number, value in enumerate(given)}
+        results = tuple([
+            (place.get(value), lies_in.get(value.storage), None if value.base is None else place.get(value.base, -1))
+            for value in node.returned()
+        ])
+        arguments = self._told((node.args, [*node.kwargs.items()], node.result))
+        return self._numbers.setdefault((node.operation, arguments, results, node.origin), len(self._numbers))
 
-
-def _told(argument: Any) -> Any:
-    if type(argument) is Value:
-        fake = argument.fake
-        return (
-            argument.dtype, argument.device, argument.shape, argument.strides, argument.offset,
-            argument.storage.first is argument, fake.layout, fake.is_conj(), fake.is_neg(),
-        )
-    if isinstance(argument, (list, tuple)):
-        return type(argument), *map(_told, argument)
-    return type(argument), repr(argument)
+    def _told(self, argument: Any) -> Any:
+        if type(argument) is Value:
+            known = self._of_values.get(argument)
+            if known is None:
+                fake = argument.fake
+                told = (
+                    argument.dtype, argument.device, argument.shape, argument.strides, argument.offset,
+                    argument.storage.first is argument, fake.layout, fake.is_conj(), fake.is_neg(),
+                )
+                known = self._of_values[argument] = (Value, self._numbers.setdefault(told, len(self._numbers)))
+            return known
+        if isinstance(argument, (list, tuple)):
+            return (type(argument), *map(self._told, argument))
+        return type(argument), repr(argument)
 
 
 def _period(kinds: Sequence[int]) -> tuple[int, int, int]:

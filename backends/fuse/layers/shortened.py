@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ class Shortened:
     gm: fx.GraphModule
     examples: list[torch.Tensor]
     units: Units
+    unit_of: Mapping[fx.Node, int]
+    """The unit of each of its nodes that is part of one."""
     with_fewer: Callable[[], Shortened]
     """Gives the same with a unit fewer."""
 
@@ -33,8 +35,8 @@ class Shortened:
         return f"{len(units.units)} layers alike, inputs {units.units}, {units.positions}, outputs {units.outputs}"
 
 
-def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened | None:
-    """The graph with a few of its layers alike, if it has many."""
+def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor], kept: int = KEPT) -> Shortened | None:
+    """The graph with a few of its layers alike, if it has many. `kept`: how many."""
     found = repetition_in(gm.graph)
     placeholders = gm.graph.find_nodes(op="placeholder")
     if found is None or any(map(frozen, placeholders)):  # what is computed of frozen weights differs
@@ -45,7 +47,7 @@ def shortened(gm: fx.GraphModule, examples: Sequence[torch.Tensor]) -> Shortened
         if not all(_are_alike(examples[own], examples[kept]) for own, kept in zip(inputs, units[0])):
             return None
     names = [node.name for node in placeholders]
-    return _with_first(KEPT, gm, examples, found, units, names)
+    return _with_first(kept, gm, examples, found, units, names)
 
 
 def _with_first(
@@ -54,19 +56,21 @@ def _with_first(
 ) -> Shortened:
     left_out = {number for inputs in units[kept:] for number in inputs}
     positions = [number for number in range(len(names)) if number not in left_out]
-    graph, outputs = shortened_graph(gm.graph, found, kept)
+    graph, outputs, unit_of = shortened_graph(gm.graph, found, kept)
     short = _LazyGraphModule(gm, graph)  # whose Python nobody needs
     short.meta = {**gm.meta}
     places = outputs.outputs if any(isinstance(place, UnitOutput) for place in outputs.outputs) else None
     return Shortened(
         short, [examples[number] for number in positions], Units(names, positions, units, places, kept=kept),
-        partial(_with_first, kept - 1, gm, examples, found, units, names),
+        unit_of, partial(_with_first, kept - 1, gm, examples, found, units, names),
     )
 
 
-def shortened_graph(graph: fx.Graph, found: Repetition, kept: int = KEPT) -> tuple[fx.Graph, KeptOutputs]:
-    """The graph with the first units only, and which of the outputs it has; what takes the results of the last unit
-    takes those of the last of these."""
+def shortened_graph(
+    graph: fx.Graph, found: Repetition, kept: int = KEPT
+) -> tuple[fx.Graph, KeptOutputs, dict[fx.Node, int]]:
+    """The graph with the first units only, which of the outputs it has, and the units of its nodes; what takes the
+    results of the last unit takes those of the last of these."""
     outputs = kept_outputs(returned(graph), found.place_of().get, len(found.units), kept)
     assert outputs is not None  # which makes it a Repetition
     short = fx.Graph()
@@ -84,7 +88,7 @@ def shortened_graph(graph: fx.Graph, found: Repetition, kept: int = KEPT) -> tup
             # the same: recording notes there what it has met; what is known of the last one's results, as how often
             # they were written into, is known of those that stand for them
             made[node].meta = stands_for.get(node, node).meta
-    return short, outputs
+    return short, outputs, {made[node]: number for number, unit in enumerate(found.units[:kept]) for node in unit}
 
 
 def _are_alike(example: torch.Tensor, other: torch.Tensor) -> bool:

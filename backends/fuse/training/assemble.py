@@ -32,6 +32,7 @@ from framejit.backends.fuse.training.buckets import Buckets
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
 from framejit.backends.fuse.training.partition import BackwardPart, Partition, parted
+from framejit.backends.fuse.training.recorded_layers import recorded_layers
 from framejit.backends.fuse.training.what_is_looked_at import second_run_of
 from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
@@ -58,9 +59,7 @@ def assembled(
     meets. `divide`: what compiles it otherwise where segments that lead to a loss are joined; None if they are not to
     be. `examples`: inputs, to be looked at where they were not before. `apart`: as `Differentiable` has it, where that
     is known before. Raises NotFusable where the graph has to run as ATen."""
-    made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide)
-    if examples is not None:
-        check_inputs(made.recorded.graph, examples)
+    made = _Assembly(gm, entrances, compiles, symbolic_sizes, buckets, divide, examples)
     try:
         return made.made(accounts, apart)
     except NeedsGradients as e:
@@ -76,12 +75,20 @@ class _Assembly:
     def __init__(
         self, gm: fx.GraphModule, entrances: Sequence[Entrance], compiles: Compiles,
         symbolic_sizes: SymbolicSizes | None, buckets: Buckets | None, divide: Divide | None,
+        examples: Sequence[torch.Tensor] | None = None,
     ) -> None:
+        """`examples`: as `assembled` has them."""
         self.gm, self.compiles, self.symbolic_sizes, self.buckets = gm, compiles, symbolic_sizes, buckets
         self.torch_state, self.default_dtype = thread_state(), torch.get_default_dtype()
         self.entrances, self.divide = entrances, divide
         conditions = None if symbolic_sizes is None else symbolic_sizes.conditions
-        self.recorded = Recorded(gm, entrances, conditions, buckets, divide is not None and can_watch())
+        joins = divide is not None and can_watch()
+        layers = None
+        if conditions is None and buckets is None and examples is not None:
+            layers = recorded_layers(gm, examples, entrances, joins)
+        self.recorded = layers or Recorded(gm, entrances, conditions, buckets, joins)
+        if layers is None and examples is not None:
+            check_inputs(self.recorded.graph, examples)
         self.second_run = second_run_of(self.recorded, gm, self.torch_state)
 
     def made(self, accounts: Sequence[CompiledGraph], apart: str = "") -> Differentiable:
@@ -109,9 +116,9 @@ class _Assembly:
                 kept[number] = [part.joint.number(value) for value in part.saved]
                 segments.append(self._segment(number, part, sources, numbers))
         return Differentiable(
-            self.gm.forward, accounts, self.torch_state, self.default_dtype, len(recorded.inputs),
+            self.gm.forward, accounts, self.torch_state, self.default_dtype, recorded.n_inputs,
             recorded.written, recorded.stages,
-            () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.results.plain(),
+            () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.plain_results(),
             self.second_run, forward, segments, whole, RecordedBackwards(self, kept), partition.kept_by_line(),
             partition.computed_again_by_line(), apart,
         )
@@ -127,7 +134,7 @@ class _Assembly:
         behind = results_behind(recorded, number)
         if any(not is_input and position in behind for is_input, position in saved):
             raise NeedsGradients("its backward looks at a result that others lead to")
-        usual, n_inputs, found = recorded.usual(number), len(recorded.inputs), part.backward.gradients
+        usual, n_inputs, found = recorded.usual(number), recorded.n_inputs, part.backward.gradients
         inputs = [position for position, gradient in enumerate(found[:n_inputs]) if gradient is not None]
         handed_back = [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None]
         leaving = [*inputs, *(n_inputs + place for place in handed_back)]

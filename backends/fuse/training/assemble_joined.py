@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from torch.autograd.graph import get_gradient_edge
-
 from framejit.backends.fuse.autograd_nodes.backward import Backward
 from framejit.backends.fuse.autograd_nodes.segment_nodes import Like, SegmentNode, ViewSegment
 from framejit.backends.fuse.autograd_nodes.segments import Edge
@@ -17,7 +15,6 @@ from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.training.joint import Recorded
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
 from framejit.backends.fuse.training.partition import BackwardPart, Partition
-from framejit.fakes.light_torch import light
 
 
 def joined_nodes(
@@ -33,8 +30,6 @@ def joined_nodes(
         recorded.segments[part.backward.segment].stage: {*_gradients(recorded, part)[0]}
         for part in partition.backwards.values()
     }
-    with light():  # torch makes views of these fakes for it
-        ends = {get_gradient_edge(each).node: place for place, each in enumerate(recorded.inputs) if each.requires_grad}
     stages = [*waiting]
     nodes: list[SegmentNode | ViewSegment] = []
     is_before = True
@@ -43,7 +38,7 @@ def joined_nodes(
         if segment.is_view:
             nodes.append(ViewSegment([numbers[edge] for edge in segment.outputs], recorded.view_positions(segment)))
             continue
-        inputs = sorted(ends[leaf] for leaf in segment.leaves if leaf in ends)
+        inputs = recorded.leaves_of(segment)
         given = waiting[segment.stage] if is_before else set()
         owned = [position for position in inputs if position in given]
         given.difference_update(owned)
@@ -78,7 +73,7 @@ def _saved(partition: Partition, sources: Mapping[Value, tuple[bool, int]]) -> l
 
 def _gradients(recorded: Recorded, part: BackwardPart) -> tuple[list[int], list[int]]:
     """The inputs that a stage gives gradients of, and the places of the borders."""
-    n_inputs, found = len(recorded.inputs), part.backward.gradients
+    n_inputs, found = recorded.n_inputs, part.backward.gradients
     return (
         [position for position, gradient in enumerate(found[:n_inputs]) if gradient is not None],
         [place for place, gradient in enumerate(found[n_inputs:]) if gradient is not None],
@@ -89,7 +84,7 @@ def _stage(
     recorded: Recorded, part: BackwardPart, saved: Sequence[int], numbers: Mapping[Edge, int],
     backward_of: Callable[[BackwardPart, Sequence[int]], Backward],
 ) -> Stage:
-    number, n_inputs = part.backward.segment, len(recorded.inputs)
+    number, n_inputs = part.backward.segment, recorded.n_inputs
     segment = recorded.segments[number]
     inputs, handed_on = _gradients(recorded, part)
     leaving = [*inputs, *(n_inputs + place for place in handed_on)]
@@ -105,7 +100,7 @@ def _node(
     inputs: Sequence[int], stage: int, owned: Sequence[int]
 ) -> JoinedSegment:
     assert recorded.joined is not None
-    segment, n_inputs = recorded.nodes[number], len(recorded.inputs)
+    segment, n_inputs = recorded.nodes[number], recorded.n_inputs
     outputs = segment.outputs
     return JoinedSegment(
         number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,

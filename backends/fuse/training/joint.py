@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -20,10 +22,12 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.autograd_nodes.backward import Given
+from framejit.backends.fuse.autograd_nodes.results import Results
 from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
 from framejit.backends.fuse.graph.graph import Graph
+from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.origin import UNKNOWN, Origin
 from framejit.backends.fuse.graph.passes.functionalise import functionalise
 from framejit.backends.fuse.graph.passes.pass_context import Context
@@ -49,6 +53,7 @@ from framejit.fakes.python_decompositions import python_decompositions
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Conditions
 
+NO_UNITS: Final[Mapping[fx.Node, int]] = MappingProxyType({})
 UNCHECKED_PARTS: Final = frozenset(("one_hot",))
 """Composite operations that raise for numbers; of them only parts arrive below autograd."""
 KEEPING: Final = frozenset(("mkldnn_rnn_layer",))
@@ -112,15 +117,18 @@ class Recorded:
 
     def __init__(
         self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None = None,
-        buckets: Buckets | None = None, joins: bool = False
+        buckets: Buckets | None = None, joins: bool = False, unit_of: Mapping[fx.Node, int] = NO_UNITS
     ) -> None:
         """`entrances`: of the inputs. `conditions`: take down what is asked of symbolic sizes. `buckets`: which
         gradients are wanted before the backward is over. `joins`: whether segments are joined that lead to a loss.
-        Raises NotFusable for what can't be written down, or must be seen by autograd operation by operation."""
-        run = _ForwardRun(gm, entrances, conditions)
+        `unit_of`: the unit alike of each captured node that is part of one. Raises NotFusable for what can't be written
+        down, or must be seen by autograd operation by operation."""
+        run = _ForwardRun(gm, entrances, conditions, unit_of)
         with restored_thread_state(), light():
             self.graph = run.run()
         self.recorder, self.inputs, self.results = run.recorder, run.fakes, run.results
+        self.n_inputs = len(self.inputs)
+        """Of the whole graph, as all positions that are asked for are."""
         self.needed, self._ends = run.needed, run.ends
         self.drawing = [] if gm.meta.get(SAME_RANDOM_NUMBERS) else [node for node, _ in drawings(self.graph)]
         """The operations in whose place kernels make random numbers, in order."""
@@ -151,6 +159,34 @@ class Recorded:
             self.results.check()
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
+
+    def positions(self, found: Iterable[int]) -> list[int]:
+        """The positions in the whole graph of inputs of the one that was recorded."""
+        return [*found]
+
+    def leaves_of(self, segment: Segment) -> list[int]:
+        """The positions of the inputs that gradients go to straight from a segment."""
+        ends = self._ends_of_inputs
+        return sorted(self.positions(ends[leaf] for leaf in segment.leaves if leaf in ends))
+
+    @cached_property
+    def _ends_of_inputs(self) -> dict[Any, int]:
+        with light():  # torch makes views of these fakes for it
+            return {
+                get_gradient_edge(each).node: place for place, each in enumerate(self.inputs) if each.requires_grad
+            }
+
+    def plain_results(self) -> Results:
+        """Where the results of the whole graph come from."""
+        return self.results.plain()
+
+    def whole(self, recorded: Sequence[SegmentBackward]) -> tuple[Graph, list[int]]:
+        """A graph of its own of what was recorded, which returns the gradients of backwards behind the results; and the
+        positions of the gradients that come in to these."""
+        raw = self.graph
+        outputs = [*raw.outputs, *(gradient for backward in recorded for gradient in backward.gradients)]
+        made = extracted(raw, raw.inputs, raw.names, raw.nodes, outputs, raw.counted_writes)
+        return made, [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
 
     def _like(self, segment: Segment) -> list[Any]:
         if segment.is_view:
@@ -225,25 +261,21 @@ class Recorded:
                 like[place] = gradient if like[place] is None else like[place]
 
     def _joined(self, recorded: Sequence[SegmentBackward]) -> JointGraph:
-        raw, n_inputs = self.graph, len(self.inputs)
-        outputs = raw.outputs
-        outgoing = [gradient for backward in recorded for gradient in backward.gradients]
-        graph = extracted(raw, raw.inputs, raw.names, raw.nodes, [*outputs, *outgoing], raw.counted_writes)
-        incoming = [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
+        (graph, incoming), n_results = self.whole(recorded), len(self.graph.outputs)
         if self.drawing:
             graph = with_random_numbers_of_kernels(graph)
         graph, copied = channels_last(functionalise(graph, Context(None, ())))
         tangents = iter([graph.inputs[position] for position in incoming])
-        leaving = iter(graph.outputs[len(outputs) :])
+        leaving = iter(graph.outputs[n_results:])
         backwards = [
             SegmentBackward(
                 backward.segment,
                 [next(tangents) for _ in backward.tangents],
-                [next(leaving) for _ in backward.gradients],
+                [next(leaving) for _ in range(self.n_inputs + len(backward.gradients) - len(self.inputs))],
             )
             for backward in recorded
         ]
-        return JointGraph(graph, graph.inputs[:n_inputs], graph.outputs[: len(outputs)], backwards, copied)
+        return JointGraph(graph, graph.inputs[: self.n_inputs], graph.outputs[:n_results], backwards, copied)
 
     def _backward(self, number: int, given: Given) -> tuple[SegmentBackward, list[torch.Tensor | None]]:
         """Record the backward of a segment. With it, the fakes of the gradients of its borders."""
@@ -302,11 +334,15 @@ class _ForwardRun(Run):
     like_shown: dict[fx.Node, torch.Tensor]
     """Where sizes are symbolic, what capture says of results, so that what is asked of these sizes is asked of ours."""
 
-    def __init__(self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None) -> None:
+    def __init__(
+        self, gm: fx.GraphModule, entrances: Sequence[Entrance], conditions: Conditions | None,
+        unit_of: Mapping[fx.Node, int]
+    ) -> None:
         super().__init__(gm, keeps, conditions)
-        self.entrances = entrances
-        self.needed: list[torch.Tensor | GradientEdge | None] = []
-        """Of each input what autograd is asked for to have its gradient, if that is wanted."""
+        self.entrances, self.unit_of = entrances, unit_of
+        self.needed: list[GradientEdge | None] = []
+        """Of each input what autograd is asked for to have its gradient, if that is wanted. Torch makes a view of a
+        leaf to say it, which is none of the graph's."""
         self.ends: set[Any] = set()
         """The nodes that inputs come out of which are no leaves: such may be written in place."""
 
@@ -320,6 +356,14 @@ class _ForwardRun(Run):
 
     def met_gradients(self) -> None:
         pass
+
+    def _carry_out(self, node: fx.Node) -> None:
+        around = self.recorder.unit
+        self.recorder.unit = self.unit_of.get(node, around)  # of what a node runs inside it is that of the node
+        try:
+            super()._carry_out(node)
+        finally:
+            self.recorder.unit = around
 
     def call(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         if operation_name(node.target) in UNCHECKED_PARTS:
@@ -348,9 +392,7 @@ class _ForwardRun(Run):
             if made.grad_fn is not None:
                 self.ends.add(made.grad_fn)
             self.fakes.append(made)
-            self.needed.append(
-                None if entrance is Entrance.CONSTANT else made if made.is_leaf else get_gradient_edge(made)
-            )
+            self.needed.append(None if entrance is Entrance.CONSTANT else get_gradient_edge(made))
         self.like_shown = {}
         if self.conditions is not None:
             (output,) = [node for node in self.gm.graph.nodes if node.op == "output"]
@@ -414,18 +456,22 @@ class _JointRecorder(TrainingRecorder):
         """Whether what arrives is part of a decomposition."""
         self._numbers: list[int] = []
         """The number of autograd's first node of each line, in order."""
-        self._origins: list[Origin] = []
-        """Of the forward operations that these nodes were made for."""
+        self._origins: list[tuple[Origin, int | None]] = []
+        """Of the forward operations that these nodes were made for, with their units."""
+        self.unit: int | None = None
+        """The unit of what arrives, if it is part of one."""
+        self.unit_of: dict[Node, int] = {}
+        """The units of what was written down."""
 
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.is_backward:
             node = torch._C._current_autograd_node()
-            forward = UNKNOWN if node is None else self._origin_of(node._sequence_nr())
+            forward, self.unit = (UNKNOWN, None) if node is None else self._origin_of(node._sequence_nr())
             self.origin = replace(forward, is_backward=True)
         # of the node that was made last
         elif (number := torch._C._autograd._get_sequence_nr() - 1) > (self._numbers[-1] if self._numbers else -1):
             self._numbers.append(number)
-            self._origins.append(self.origin)
+            self._origins.append((self.origin, self.unit))
         decomposition = DECOMPOSITIONS.get(func)
         if decomposition is None or self._inside or self.is_missing(func, args):
             return super().carry_out(func, args, kwargs)
@@ -437,10 +483,15 @@ class _JointRecorder(TrainingRecorder):
             self._inside = False
         return super().carry_out(func, args, kwargs) if result is NotImplemented else result
 
-    def _origin_of(self, number: int) -> Origin:
-        """The origin of the forward operation that autograd made the node of this number for."""
+    def _write_down(self, *written: Any) -> None:
+        super()._write_down(*written)
+        if self.unit is not None:
+            self.unit_of[self.graph.nodes[-1]] = self.unit
+
+    def _origin_of(self, number: int) -> tuple[Origin, int | None]:
+        """The origin and the unit of the forward operation that autograd made the node of this number for."""
         place = bisect_right(self._numbers, number) - 1
-        return self._origins[place] if place >= 0 else UNKNOWN
+        return self._origins[place] if place >= 0 else (UNKNOWN, None)
 
     def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Any) -> Any:
         """What a composite operation consists of, where it arrives as one: in inference mode, and in what autograd's

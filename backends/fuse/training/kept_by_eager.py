@@ -22,7 +22,9 @@ def watched(recorded: Recorded, number: int, saved: Sequence[tuple[bool, int]]) 
     if any(node.origin.checkpoint for node in recorded.graph.nodes):
         return []
     kept, behind = recorded.nodes[number].kept, results_behind(recorded, number)
-    inputs = [place for place, fake in enumerate(recorded.inputs) if fake.untyped_storage()._cdata in kept]
+    inputs = recorded.positions(
+        place for place, fake in enumerate(recorded.inputs) if fake.untyped_storage()._cdata in kept
+    )
     given = [
         place
         for place, root in enumerate(recorded.results.roots)

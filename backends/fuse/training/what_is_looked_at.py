@@ -27,11 +27,11 @@ def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any
     roots = [known(root).storage for root in recorded.results.roots if isinstance(root, torch.Tensor)]
     lead_to_results = _lead_to(roots, nodes)
     written = frozenset(recorded.written)
-    looked_at = frozenset(
+    looked_at = frozenset(recorded.positions(
         place
         for place, storage in enumerate([known(fake).storage for fake in recorded.inputs])
         if storage in lead_to_results and not (place in written and _is_overwritten(storage, nodes))
-    )
+    ))
     eager = (in_one_run(gm) if recorded.drawing else gm).forward
     draws = len(recorded.drawing)
     return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws)

@@ -18,7 +18,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from framejit.environment.hook_handles import remove_hook
 from framejit.guards.sources import AttrSource
-from framejit.signals import Unsupported
+from framejit.signals import NeedsHistories, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import TupleValue
@@ -257,6 +257,8 @@ def _gradients(
         if incoming is None
         else tuple(each.fake if isinstance(each, TensorValue) else None for each in incoming),
     )
+    if flags.get("create_graph") and graph.has_stamped_histories:
+        raise NeedsHistories
     found = graph.metadata.run(_on_fakes, False, fakes, flags)
     given = {id(fake) for group in fakes if group is not None for fake in group}
     if any(id(gradient) in given for gradient in found):
