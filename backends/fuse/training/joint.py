@@ -140,7 +140,9 @@ class Recorded:
         with light():  # what nodes of autograd keep is detached fakes
             self.nodes = self.results.segments(self.inputs, returned, self._ends, stages)
         """The segments of which each is a node of autograd."""
-        self.joined = joined(self.nodes, self._is_loss, self._position) if joins and not self.results.tied else None
+        # such an input may be written by the next part of a program, and a number between two parts is rarely a loss
+        joins = joins and not self.results.tied and all(self.inputs[place].is_leaf for place in self.unkept())
+        self.joined = joined(self.nodes, self._is_loss, self._position) if joins else None
         self.segments = self.nodes if self.joined is None else self.joined.stages
         """Those of which each has a backward."""
         self.order = [*range(len(self.nodes))] if self.joined is None else self.joined.order
@@ -153,6 +155,12 @@ class Recorded:
             self.results.check()
         self.like = [self._like(segment) for segment in self.segments]
         """For each output of each segment what gradients that come to it look like; None where none come."""
+
+    def unkept(self) -> list[int]:
+        """The positions of inputs that eager's autograd keeps for none of its nodes: the program may write into these
+        before the backward, and nothing differs."""
+        kept = {storage for segment in self.nodes for storage in segment.kept}
+        return [place for place, fake in enumerate(self.inputs) if fake.untyped_storage()._cdata not in kept]
 
     def _like(self, segment: Segment) -> list[Any]:
         if segment.is_view:

@@ -34,7 +34,11 @@ def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any
     )
     eager = (in_one_run(gm) if recorded.drawing else gm).forward
     draws = len(recorded.drawing)
-    return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws)
+    unkept = () if recorded.joined is None else recorded.unkept()
+    return SecondRun(
+        eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws,
+        frozenset(place for place in unkept if place in looked_at and not recorded.inputs[place].requires_grad),
+    )
 
 
 def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:
