@@ -198,6 +198,7 @@ class Graph(Protocol):
 
     metadata: Metadata
     inputs: list[TensorValue]
+    placeholders: list[fx.Node]
     examples: list[torch.Tensor]
     finite_checks: dict[fx.Node, tuple[fx.Node, ...]]
     copies: list[Copy]
@@ -291,6 +292,7 @@ class Codegen(Protocol):
 
     em: Emitter
     own_globals: dict[str, Any]
+    outputs: list[TensorValue]
 
     @property
     def capture(self) -> Capture: ...

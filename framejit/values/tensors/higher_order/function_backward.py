@@ -144,7 +144,7 @@ def captured_backward(
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
             answer = deep_realize(frame, [answer])[0]
         found = list(answer.items) if isinstance(answer, TupleValue) else [answer]
-        inputs = {value.node for value in graph.inputs}
+        inputs = {*graph.placeholders}
         made = dict.fromkeys(node for node in graph.graph.nodes if node not in before and node not in inputs)
         kept_inputs = _numbers_taken(capture, kept_numbers, made)
         operands = [value.node for value in (*kept_operands, *kept_inputs, *gradients)]
