@@ -106,7 +106,7 @@ def test_results_that_lead_to_what_was_thawed():
         toggle(judge, True)
         return judge(real + made(noise)).sum()
 
-    def outside(made, judge, of_made, of_judge, real, noise):
+    def outside(inner, made, judge, of_made, of_judge, real, noise):
         loss = inner(made, judge, of_made, of_judge, real, noise)
         loss.backward()
         toggle(judge, False)
@@ -118,7 +118,7 @@ def test_results_that_lead_to_what_was_thawed():
         for inner in (step, framejit.optimize(step, backend=backend)):
             seed()
             made = frozen()
-            outcomes.append([outside(*made, *pairs()) for _ in range(3)])
+            outcomes.append([outside(inner, *made, *pairs()) for _ in range(3)])
         same(*outcomes)
 
 
