@@ -19,7 +19,9 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.number_draws import DRAWS
 from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS
+from framejit.values.runtime_numbers.number_networks import NETWORKS
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -27,6 +29,7 @@ from framejit.values.tensors.tensor import TensorValue
 if TYPE_CHECKING:
     from framejit.values.context import Graph
 
+_FORMS: Final = FORMS | NETWORKS | DRAWS
 _OPERATORS: Final = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "truediv": operator.truediv,
@@ -52,8 +55,8 @@ def by_arithmetic(
     if called in _WITH_RATE:
         return _with_rate(graph, target, args, kwargs)
     name = operation_name(target)
-    if name in FORMS:
-        return FORMS[name](graph, called, args, kwargs)
+    if name in _FORMS:
+        return _FORMS[name](graph, called, args, kwargs)
     if name is None or name not in _PARTS:
         return None
     taken = _PARTS[name](args, kwargs)
