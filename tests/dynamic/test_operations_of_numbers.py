@@ -123,6 +123,23 @@ def test_numbers_that_mean_something_else(f, numbers):
             torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_tensors_in_the_place_of_numbers(backend):
+    """Torch reads them; they may stay where they are. As LBFGS does."""
+
+    def f(x, y, number):
+        return x.add(y, alpha=number), torch.addcmul(x, y, y, value=number), x.sub_(y, alpha=-number), x._version
+
+    for dtype in (torch.float32, torch.float64):
+        for other in (torch.float32, torch.float64):
+            compiled = framejit.optimize(f, backend=backend)
+            for _ in range(3):
+                x, y, number = torch.randn(5, dtype=dtype), torch.randn(5, dtype=dtype), torch.randn((), dtype=other)
+                torch.testing.assert_close(compiled(x.clone(), y, number), f(x.clone(), y, number))
+            (entry,) = compiled.entries
+            framejit.reset()
+
+
 def test_all_numbers_that_differ_are_learnt_at_once():
     def f(x, first, second, third):
         return x * first + second, third * x

@@ -56,8 +56,10 @@ def _dropout(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str,
     tensor, p, train = _drawn_into(given), given.get("p"), given.get("train")
     if tensor is None or not isinstance(p, SymNumberValue) or not isinstance(train, ConstantValue):
         return None
-    if not train.value or not tensor.fake.numel() or not (p.surely("gt", 0) and p.surely("lt", 1)):
+    if not (p.surely("gt", 0) and p.surely("lt", 1)):
         return None
+    if not train.value or not tensor.fake.numel():
+        return tensor
     kept = p.binary("-", ConstantValue(1), True)
     drawn = _drawn(graph, tensor, kept)
     if drawn is None:

@@ -85,7 +85,9 @@ def can_be_traced(nodes: Sequence[fx.Node], args: Sequence[Value]) -> bool:
     tensors = [arg for arg in args if isinstance(arg, TensorValue)]
     if len({tensor.node for tensor in tensors}) < len(tensors):
         return False  # a gradient for each
-    if any(isinstance(arg.proxy(), fx.Node) for arg in args if not isinstance(arg, TensorValue)):
+    # ints that nothing is computed with, such as the number of a step, may be sizes
+    sizes = {node for arg in args if not isinstance(arg, TensorValue) and isinstance(node := arg.proxy(), fx.Node)}
+    if any(sizes.intersection(node.all_input_nodes) for node in nodes):
         return False
     return not any(map(_is_odd, nodes)) and not _writes_outside(nodes)
 
