@@ -15,6 +15,13 @@ NUMBERS = [0.5, 0.25, 0.75, 0.125, 0.9]
 LABELS = torch.tensor([2, 0, -100, 3])
 SIGNS = torch.tensor([[1.0, -1.0, 1.0, -1.0]])
 
+
+def normed(x, momentum):
+    mean, deviation = torch.zeros(4, dtype=x.dtype), torch.ones(4, dtype=x.dtype)
+    result = F.batch_norm(x, mean, deviation, training=True, momentum=momentum)
+    return result * F.batch_norm(x, mean, deviation, x[0].detach(), None, True, momentum, 1e-3) + mean + deviation
+
+
 OPERATIONS = {
     "clamp": lambda x, n: x.clamp(-n, n),
     "clamp from below": lambda x, n: torch.clamp(x, min=n),
@@ -49,6 +56,8 @@ OPERATIONS = {
     "uniform_ from a number": lambda x, n: x + torch.zeros_like(x).uniform_(-1, n),
     "normal_": lambda x, n: x + torch.zeros_like(x).normal_(0, n),
     "normal_ around it": lambda x, n: x + torch.zeros_like(x).normal_(n),
+    "normal of sizes": lambda x, n: x + torch.normal(0.0, n, (4, 4), dtype=x.dtype),
+    "momentum of a batch norm": lambda x, n: normed(x, n),
 }
 
 
@@ -121,6 +130,28 @@ def test_numbers_that_mean_something_else(f, numbers):
             torch.testing.assert_close(found[0][2], found[1][2])
         else:
             torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_averages_of_all_batches(backend):
+    """The momentum is a number read from the count of batches."""
+    outcomes = []
+    for compile_step in (lambda f: f, lambda f: framejit.optimize(f, backend=backend)):
+        seed(0)
+        module = torch.nn.BatchNorm1d(4, momentum=None).double()
+
+        def step(x, module=module):
+            result = module(x).square().sum(0)
+            result.sum().backward()
+            return result
+
+        run = compile_step(step)
+        found = [run(torch.randn(3, 4, dtype=torch.float64)) for _ in range(4)]
+        module.eval()
+        outcomes.append((found, run(torch.randn(3, 4, dtype=torch.float64)), [*module.buffers()], module.weight.grad))
+    torch.testing.assert_close(*outcomes)
+    report = framejit.inspect(run)
+    assert not [graph.reason for graph in report.graphs if graph.reason]
 
 
 @pytest.mark.parametrize("backend", ["eager", "fuse"])

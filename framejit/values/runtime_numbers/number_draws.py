@@ -11,15 +11,12 @@ import torch
 from framejit.backends.drawn_by_numbers import BERNOULLI_BY_NUMBER
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.runtime_numbers.number_forms import method
+from framejit.values.runtime_numbers.number_forms import EXACT, method, python_number
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Graph
-
-_DTYPES: Final = (torch.float32, torch.float64)
-
 
 def _drawn_into(given: Mapping[str, Value]) -> TensorValue | None:
     """The tensor, where numbers are drawn in the order of its elements, by the generator that is used by default."""
@@ -27,7 +24,7 @@ def _drawn_into(given: Mapping[str, Value]) -> TensorValue | None:
     if not isinstance(tensor, TensorValue) or tensor.cls not in (torch.Tensor, torch.nn.Parameter):
         return None
     fake = tensor.fake
-    is_plain = fake.device.type == "cpu" and fake.dtype in _DTYPES and not fake._has_symbolic_sizes_strides
+    is_plain = fake.device.type == "cpu" and fake.dtype in EXACT and not fake._has_symbolic_sizes_strides
     return tensor if is_plain and fake.is_contiguous() and is_none(given.get("generator", NONE)) else None
 
 
@@ -70,7 +67,7 @@ def _dropout(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str,
 def _uniform(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     """`x.uniform_(least, most)`."""
     given = {"from": ConstantValue(0.0), "to": ConstantValue(1.0)} | dict(zip(("input", "from", "to"), args)) | kwargs
-    tensor, least, most = _drawn_into(given), _number(given["from"]), _number(given["to"])
+    tensor, least, most = _drawn_into(given), python_number(given["from"]), python_number(given["to"])
     if called != "uniform_" or tensor is None or least is None or most is None:
         return None
     if isinstance(most, SymNumberValue):
@@ -85,9 +82,11 @@ def _uniform(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str,
 
 
 def _normal(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """`x.normal_(mean, deviation)`."""
+    """`x.normal_(mean, deviation)`, `torch.normal(mean, deviation, sizes)`."""
+    if called == "normal" and len(args) == 3:
+        return _normal_of_sizes(graph, args, kwargs)
     given = {"mean": ConstantValue(0.0), "std": ConstantValue(1.0)} | dict(zip(("input", "mean", "std"), args)) | kwargs
-    tensor, mean, deviation = _drawn_into(given), _number(given["mean"]), _number(given["std"])
+    tensor, mean, deviation = _drawn_into(given), python_number(given["mean"]), python_number(given["std"])
     if called != "normal_" or tensor is None or mean is None or deviation is None:
         return None
     is_possible = (
@@ -96,10 +95,12 @@ def _normal(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, 
     return _shifted(graph, "normal_", tensor, deviation, mean) if is_possible else None
 
 
-def _number(value: Value) -> SymNumberValue | ConstantValue | None:
-    if isinstance(value, SymNumberValue):
-        return value
-    return value if isinstance(value, ConstantValue) and type(value.value) in (int, float) else None
+def _normal_of_sizes(graph: Graph, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    mean, deviation = python_number(args[0]), python_number(args[1])
+    if mean is None or not isinstance(deviation, SymNumberValue) or not deviation.surely("ge", 0):
+        return None
+    drawn = graph.call(torch.normal, [ConstantValue(0.0), ConstantValue(1.0), args[2]], kwargs)
+    return method(graph, "add", method(graph, "mul", drawn, deviation), mean)
 
 
 def _shifted(graph: Graph, draw: str, tensor: TensorValue, factor: Value, term: Value) -> Value:

@@ -24,12 +24,21 @@ if TYPE_CHECKING:
     from framejit.values.context import Graph
 
 NUMBERS: Final = (SymNumberValue, ReadNumberValue)
+EXACT: Final = (torch.float32, torch.float64)
+"""The dtypes in which numbers that change are computed with as torch does."""
 
 
 def method(graph: Graph, name: str, *operands: Any) -> Value:
     """What a method of tensors gives for values and plain numbers."""
     values = [operand if isinstance(operand, Value) else from_python(operand) for operand in operands]
     return graph.call(name, values, is_method=True)
+
+
+def python_number(value: Value | None) -> SymNumberValue | ConstantValue | None:
+    """A number of Python's that is assumed or is not; None for anything else."""
+    if isinstance(value, SymNumberValue):
+        return value
+    return value if isinstance(value, ConstantValue) and type(value.value) in (int, float) else None
 
 
 def beside(number: Value, tensor: TensorValue) -> Value | None:
@@ -41,7 +50,7 @@ def beside(number: Value, tensor: TensorValue) -> Value | None:
     if isinstance(number, ReadNumberValue):
         device = number.tensor.fake.device
         return number.fitting(dtype) if device.type == "cpu" or device == tensor.fake.device else None
-    if not isinstance(number, SymNumberValue) or dtype not in (torch.float32, torch.float64):
+    if not isinstance(number, SymNumberValue) or dtype not in EXACT:
         return None
     most = torch.finfo(torch.float32).max
     if dtype is torch.float32 and not (number.surely("ge", -most) and number.surely("le", most)):
