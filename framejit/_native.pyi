@@ -86,6 +86,9 @@ class GuardTree:
     def explain(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> tuple[int, Any, bool] | None:
         """(guard_id, value or None, failed_access) of the first guard that does not hold; None if all do. C_SIZES: the
         value is a tuple of the tensors."""
+    def other_numbers(self, flat_args: tuple[Any, ...], fn: FunctionType | None, /) -> list[int]:
+        """The ids of the guards that compare a number with another one now, of those before the first of any other
+        kind that does not hold."""
     @property
     def size(self) -> int: ...
     @property

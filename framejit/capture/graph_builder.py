@@ -74,6 +74,8 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.metadata = Metadata()
         self.inputs: list[TensorValue] = []  # in order of their placeholders
+        self.placeholders: list[fx.Node] = []
+        """Those of the inputs; another node may stand for an input later on."""
         self.examples: list[torch.Tensor] = []
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
@@ -114,6 +116,7 @@ class GraphBuilder:
         value = TensorValue(node, fake, type(tensor), source)
         self._made_in_inference.setdefault(fake.untyped_storage()._cdata, tensor.is_inference())
         self.inputs.append(value)
+        self.placeholders.append(node)
         self.examples.append(tensor)
         self._wants_gradients = self._wants_gradients or fake.requires_grad
         return value
@@ -369,7 +372,6 @@ class GraphBuilder:
         note_result(node, tensor.fake)
         self._added(node, None, {})
         tensor.node = node
-        self.leaves.append(tensor)
 
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
         """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
@@ -440,12 +442,12 @@ class GraphBuilder:
         self.graph.output(tuple(o.node for o in outputs))
         _drop_dead_views(self.graph)
         used, examples = [], []
-        for value, example in zip(self.inputs, self.examples):
-            if value.node.users:
+        for value, node, example in zip(self.inputs, self.placeholders, self.examples):
+            if node.users:
                 used.append(value)
                 examples.append(example)
             else:
-                self.graph.erase_node(value.node)
+                self.graph.erase_node(node)
         note_layers(self.graph, self.layers)
         return graph_module(self.graph), used, examples
 

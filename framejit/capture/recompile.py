@@ -64,7 +64,8 @@ def _in_words(compilation: FrameCompilation, misses: list[tuple[Any, ...]]) -> l
 
 
 def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset[str]:
-    """Sources of numbers whose guards have failed before: assuming their values again would fail again."""
+    """Sources of numbers whose guards have failed before: assuming their values again would fail again. Of an entry
+    these are all that differ before anything else does, or each would cost an entry of its own."""
     code, resume = compilation.fn.__code__, compilation.resume
     found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
     for entry, miss in missed:
@@ -74,6 +75,8 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
                 for r in entry.tag.records
                 if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float)
             )
+        others = entry.guards.other_numbers(compilation.flat_args, compilation.fn)
+        found.update(entry.tag.records[guard].source_name for guard in others)
         found |= entry.tag.changing
     compilation.points.changing.update(n for n in found if not n.startswith("__"))
     return frozenset(found)

@@ -43,6 +43,8 @@ typedef struct {
     int guard_id;
     int failed_access;
     PyObject *value;                        /* strong or NULL */
+    /* a list that takes the ids of guards on numbers that do not hold, which are passed over then; or NULL */
+    PyObject *numbers;
 } GuardFailure;
 extern PyTypeObject GuardTree_Type;
 int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, PyObject *fn, GuardFailure *failure);

@@ -199,6 +199,7 @@ class Graph(Protocol):
 
     metadata: Metadata
     inputs: list[TensorValue]
+    placeholders: list[fx.Node]
     examples: list[torch.Tensor]
     finite_checks: dict[fx.Node, tuple[fx.Node, ...]]
     has_stamped_histories: bool
@@ -293,6 +294,7 @@ class Codegen(Protocol):
 
     em: Emitter
     own_globals: dict[str, Any]
+    outputs: list[TensorValue]
 
     @property
     def capture(self) -> Capture: ...

@@ -54,6 +54,7 @@ from framejit.values.tensors import (
     parameters,
     profiler_ranges,
     random_state,
+    requires_grad,
     scripted_functions,
     tensor,
     torch_functions,

@@ -188,7 +188,8 @@ class SymNumberValue(Value):
         dtype = tensor.fake.dtype
         if type(self.value) is float and not dtype.is_floating_point and not dtype.is_complex:
             dtype, exact = torch.get_default_dtype(), True  # in which torch computes with both
-        made = self.in_dtype(dtype) if function in ELEMENTWISE and exact else None
+        is_power = function is operator.pow and tensor.fake.dtype.is_floating_point
+        made = self.in_dtype(dtype) if (function in ELEMENTWISE or is_power) and exact else None
         return ConstantValue(self.constant()) if made is None else made
 
     def in_dtype(self, dtype: torch.dtype) -> Value | None:

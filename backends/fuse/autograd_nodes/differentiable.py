@@ -35,6 +35,8 @@ class Fate:
     is_divided: bool = False
     """Whether each segment is to have a backward of its own: gradients were asked for at results that lead to the
     loss."""
+    in_doubt: bool = True
+    """Whether no backward has come from the loss alone yet."""
 
 
 class OtherBackwards:
@@ -160,7 +162,8 @@ class Differentiable:
         return self._by_plan(*inputs)
 
     def _by_plan(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
-        random, contents = self.second_run.random_state(), self.second_run.contents(inputs)
+        random = self.second_run.random_state()
+        contents = self.second_run.contents(inputs, self.fate.in_doubt)
         is_enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)  # a context takes two microseconds
         try:

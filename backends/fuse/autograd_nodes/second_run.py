@@ -4,14 +4,15 @@ autograd then sees each operation.
 It must give what the first run gave. So a call notes where the random number generators were, from which keys and
 numbers are drawn once more (`random_numbers/drawn_again.py`), and holds the memory of the inputs, of those that the
 graph writes into copies that were made before, where results with gradients are made of what they held. The second run
-writes into copies of these in its turn.
+writes into copies of these in its turn. The program may write into inputs, too, before a backward. Where eager keeps
+them that is an error in either; the others are copied for as long as it is likely that the graph is run again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 RandomState = list[tuple[torch.Generator, torch.Tensor]]
 Contents = Mapping[int, torch.Tensor]
-"""What inputs held before the graph wrote into them, by their positions."""
+"""What inputs held before the graph, or the program behind it, wrote into them, by their positions."""
+COPIED_BYTES: Final = 1 << 26
+"""The most that is copied of inputs which the program might write into."""
 
 
 class Call:
@@ -95,6 +98,9 @@ class SecondRun:
     """The inputs whose content results with gradients are made of."""
     draws: int = 0
     """How many draws of the graph kernels make."""
+    unkept: frozenset[int] = frozenset()
+    """Inputs among these that eager's autograd neither keeps nor adds gradients up for, of a graph whose segments are
+    joined."""
 
     def __post_init__(self) -> None:
         self._generators = [generator_of(device) for device in self.devices]
@@ -107,9 +113,13 @@ class SecondRun:
             return None
         return [(generator, generator.get_state()) for generator in self._generators]
 
-    def contents(self, inputs: Sequence[torch.Tensor]) -> Contents:
-        """Copies of the inputs that the graph looks at and writes into. To be asked before the first run."""
-        return {position: _copy(inputs[position]) for position in self._copied}
+    def contents(self, inputs: Sequence[torch.Tensor], in_doubt: bool) -> Contents:
+        """Copies of the inputs that the graph looks at and writes into, or that the program might write into where it
+        is `in_doubt` from which results it goes backwards. To be asked before the first run."""
+        found = {position: _copy(inputs[position]) for position in self._copied}
+        if in_doubt and sum(inputs[position].nbytes for position in self.unkept) <= COPIED_BYTES:
+            found.update((position, _copy(inputs[position])) for position in self.unkept)
+        return found
 
     def inputs(self, call: Call) -> list[torch.Tensor]:
         """The inputs of the second run. Raises RuntimeError where they were written since the first."""

@@ -136,6 +136,7 @@ class JoinedSegment(SegmentNode):
         if self.is_loss and not fate.is_divided and call.watch is not None and call.watch.sees_nobody():
             (tangent,) = tangents
             assert tangent is not None
+            fate.in_doubt = False
             call.whole = WholeRun(whole, self.graph.default_dtype, saved, tangent)
             tangents.clear()
             return self._share(call.whole)

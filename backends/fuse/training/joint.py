@@ -146,7 +146,9 @@ class Recorded:
         with light():  # what nodes of autograd keep is detached fakes
             self.nodes = self.results.segments(self.inputs, returned, self._ends, stages)
         """The segments of which each is a node of autograd."""
-        self.joined = joined(self.nodes, self._is_loss, self._position) if joins and not self.results.tied else None
+        # such an input may be written by the next part of a program, and a number between two parts is rarely a loss
+        joins = joins and not self.results.tied and all(self.inputs[place].is_leaf for place in self.unkept())
+        self.joined = joined(self.nodes, self._is_loss, self._position) if joins else None
         self.segments = self.nodes if self.joined is None else self.joined.stages
         """Those of which each has a backward."""
         self.order = [*range(len(self.nodes))] if self.joined is None else self.joined.order
@@ -187,6 +189,12 @@ class Recorded:
         outputs = [*raw.outputs, *(gradient for backward in recorded for gradient in backward.gradients)]
         made = extracted(raw, raw.inputs, raw.names, raw.nodes, outputs, raw.counted_writes)
         return made, [raw.inputs.index(tangent) for backward in recorded for tangent in backward.tangents]
+
+    def unkept(self) -> list[int]:
+        """The positions, among the inputs of what was recorded, of those that eager's autograd keeps for none of its
+        nodes: the program may write into these before the backward, and nothing differs."""
+        kept = {storage for segment in self.nodes for storage in segment.kept}
+        return [place for place, fake in enumerate(self.inputs) if fake.untyped_storage()._cdata not in kept]
 
     def _like(self, segment: Segment) -> list[Any]:
         if segment.is_view:

@@ -40,7 +40,7 @@ class TrainingWriter(ValueWriter):
         return [
             self.value(graph.torch_state), self.value(graph.default_dtype), graph.n_inputs,
             [*graph.written], self.results(graph.results),
-            [[*map(str, run.devices)], sorted(run.written), sorted(run.looked_at), run.draws],
+            [[*map(str, run.devices)], *map(sorted, (run.written, run.looked_at, run.unkept)), run.draws],
             self.half(graph.forward),
             [self.segment(each) for each in graph.segments], self.whole(graph.symbolic_whole), [*graph.kept],
             [*graph.computed_again], graph.apart,
@@ -110,11 +110,12 @@ class TrainingReader(ValueReader):
         this process, BadRecord, and whatever data that is none leads to."""
         state, dtype, n_inputs, written, results, run, forward, segments, whole, kept, again, apart = data
         trials = chain(learnt, iter(Trial, None))  # of the rest nothing is known
-        devices, changed, looked_at, draws = run
+        devices, changed, looked_at, unkept, draws = run
         eager = self._module.forward
         torch_state = self.value(state)
         second_run = SecondRun(
-            eager, torch_state, tuple(map(torch.device, devices)), frozenset(changed), frozenset(looked_at), draws
+            eager, torch_state, tuple(map(torch.device, devices)), frozenset(changed), frozenset(looked_at), draws,
+            frozenset(unkept),
         )
         half = self.half(forward, self._account, next(trials))
         parts = [self.segment(each, trials) for each in segments]

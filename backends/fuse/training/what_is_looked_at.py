@@ -34,7 +34,12 @@ def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any
     ))
     eager = (in_one_run(gm) if recorded.drawing else gm).forward
     draws = len(recorded.drawing)
-    return SecondRun(eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws)
+    unkept = () if recorded.joined is None else recorded.unkept()
+    copied = recorded.positions(place for place in unkept if not recorded.inputs[place].requires_grad)
+    return SecondRun(
+        eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws,
+        looked_at.intersection(copied),
+    )
 
 
 def _lead_to(storages: Sequence[Storage], nodes: Sequence[Node]) -> set[Storage]:

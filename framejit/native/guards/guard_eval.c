@@ -392,6 +392,18 @@ static inline void blame(GuardFailure *failure, int guard_id, int failed_access,
     }
 }
 
+/* Whether a check that failed is one of a number against another one of its type, and is to be passed over. */
+static FJ_APART int is_passed_over(GuardFailure *failure, const Check *check, PyObject *value)
+{
+    if (failure->numbers == NULL || check->kind != C_EQUALS || Py_TYPE(value) != Py_TYPE(check->payload)
+        || !(PyLong_CheckExact(value) || PyFloat_CheckExact(value)))
+        return 0;
+    PyObject *id = PyLong_FromLong(check->guard_id);
+    int added = id != NULL && PyList_Append(failure->numbers, id) == 0;
+    Py_XDECREF(id);
+    return added;
+}
+
 static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range range, Frame *frame, PyObject **values,
     PyObject **records, GuardFailure *failure, const int hold)
 {
@@ -436,6 +448,8 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
                 result = tensor_spec_match(check->tensor, value, hold);
             else
                 result = guard_check_passes(check, value, frame, records);
+            if (FJ_UNLIKELY(result == FAIL && failure && is_passed_over(failure, check, value)))
+                result = PASS;
             if (FJ_UNLIKELY(result != PASS))
                 break;
         }
@@ -446,7 +460,7 @@ static inline __attribute__((always_inline)) int evaluate(GuardTree *tree, Range
                 blame(failure, check->guard_id, 0, value);
             break;
         }
-        if (node->settled && dict_is_at(parent, node->record, node->version))
+        if (node->settled && !(failure && failure->numbers) && dict_is_at(parent, node->record, node->version))
             node->passed = node->version;
         i++;
     }
@@ -520,7 +534,7 @@ int guard_tree_passes(GuardTree *tree, PyObject *const *args, Py_ssize_t nargs, 
         int plain = tree->n_plain_nodes && failure == NULL ? guard_plain_passes(tree, args, nargs) : RESTART;
         int first = plain == PASS ? tree->n_plain_nodes : 0;
         result = plain == FAIL ? FAIL : first == tree->n_nodes ? PASS : evaluate_from(tree, first, &frame, failure);
-        if (result == PASS && FJ_UNLIKELY(tree->memos.worthwhile))
+        if (result == PASS && FJ_UNLIKELY(tree->memos.worthwhile) && !(failure && failure->numbers))
             guard_memo_learn(tree, &frame);
     }
     if (FJ_UNLIKELY(result != PASS))

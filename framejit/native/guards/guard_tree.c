@@ -113,11 +113,24 @@ static PyObject *tree_explain(PyObject *self, PyObject *args)
     PyObject *flat, *fn;
     if (parse_frame(args, "O!O:explain", &flat, &fn) < 0)
         return NULL;
-    GuardFailure failure = {-1, 0, NULL};
+    GuardFailure failure = {-1, 0, NULL, NULL};
     if (guard_tree_passes((GuardTree *)self, ((PyTupleObject *)flat)->ob_item, PyTuple_GET_SIZE(flat), fn, &failure))
         Py_RETURN_NONE;
     PyObject *value = failure.value ? failure.value : Py_NewRef(Py_None);
     return Py_BuildValue("(iNO)", failure.guard_id, value, failure.failed_access ? Py_True : Py_False);
+}
+
+static PyObject *tree_other_numbers(PyObject *self, PyObject *args)
+{
+    PyObject *flat, *fn;
+    if (parse_frame(args, "O!O:other_numbers", &flat, &fn) < 0)
+        return NULL;
+    GuardFailure failure = {-1, 0, NULL, PyList_New(0)};
+    if (failure.numbers == NULL)
+        return NULL;
+    guard_tree_passes((GuardTree *)self, ((PyTupleObject *)flat)->ob_item, PyTuple_GET_SIZE(flat), fn, &failure);
+    Py_XDECREF(failure.value);
+    return failure.numbers;
 }
 
 static PyObject *tree_get_size(PyObject *self, void *closure)
@@ -143,6 +156,9 @@ static PyMethodDef tree_methods[] = {
     {"explain", tree_explain, METH_VARARGS,
      "explain(flat_args, fn) -> None if every guard holds, else (guard_id, value or None, failed_access) of the first "
      "that does not."},
+    {"other_numbers", tree_other_numbers, METH_VARARGS,
+     "other_numbers(flat_args, fn) -> the ids of the guards that compare a number with another one now, of those before "
+     "the first of any other kind that does not hold."},
     {NULL, NULL, 0, NULL},
 };
 static PyGetSetDef tree_getset[] = {

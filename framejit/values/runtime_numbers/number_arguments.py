@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import torch
 
@@ -19,7 +19,9 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.number_draws import DRAWS
 from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS
+from framejit.values.runtime_numbers.number_networks import NETWORKS
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -27,6 +29,7 @@ from framejit.values.tensors.tensor import TensorValue
 if TYPE_CHECKING:
     from framejit.values.context import Graph
 
+_FORMS: Final = FORMS | NETWORKS | DRAWS
 _OPERATORS: Final = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv,
     "truediv": operator.truediv,
@@ -44,7 +47,7 @@ def by_arithmetic(
 ) -> Value | None:
     """The result of an operation that takes numbers only, as arithmetic on tensors, where one of its numbers is not
     assumed. None where there is no such number, or where it is not known to give the same."""
-    if not any(_has_number(value) for value in (*args, *kwargs.values())):
+    if not any(_has_number(value) for value in (*args, *kwargs.values())) and not any(map(_is_factor, kwargs.values())):
         return None
     called = str(getattr(target, "__name__", target))
     if called.startswith("_foreach_"):
@@ -52,8 +55,8 @@ def by_arithmetic(
     if called in _WITH_RATE:
         return _with_rate(graph, target, args, kwargs)
     name = operation_name(target)
-    if name in FORMS:
-        return FORMS[name](graph, called, args, kwargs)
+    if name in _FORMS:
+        return _FORMS[name](graph, called, args, kwargs)
     if name is None or name not in _PARTS:
         return None
     taken = _PARTS[name](args, kwargs)
@@ -72,7 +75,10 @@ def by_arithmetic(
     ):
         return None
     wide = _COMPUTED_IN[dtype]
-    amount = factor.in_dtype(wide)
+    if isinstance(factor, TensorValue):
+        amount = graph.call("to", [factor, ConstantValue(wide)], is_method=True)
+    else:
+        amount = factor.in_dtype(wide)
     if amount is None:
         return None
     if dtype != wide and is_operand and name in _ROUNDING_NUMBERS and device.type == "cpu":
@@ -152,6 +158,18 @@ def _has_number(value: Value) -> bool:
     )
 
 
+def _is_factor(value: Value) -> TypeGuard[TensorValue]:
+    """Whether torch would read the number in a tensor, which may stay there."""
+    if not isinstance(value, TensorValue) or value.cls is not torch.Tensor or value.copy_of is not None:
+        return False
+    fake = value.fake
+    return fake.numel() == 1 and fake.dim() == 0 and fake.dtype in _COMPUTED_IN and not fake.requires_grad
+
+
+def _is_near(factor: TensorValue, tensor: TensorValue) -> bool:
+    return factor.fake.device.type == "cpu" or factor.fake.device == tensor.fake.device
+
+
 with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mode sees it
     _GIVES_LIST: Final = torch._foreach_add_([torch.zeros(())], 1) is not None
 """Whether operations on lists, in place, give the list that they were given; in older versions of torch they give
@@ -172,16 +190,21 @@ def _binary(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
         return None
     if isinstance(args[1], NUMBERS) and not kwargs:
         return [args[0]], args[1], True
-    if isinstance(args[1], TensorValue) and [*kwargs] == ["alpha"] and isinstance(kwargs["alpha"], NUMBERS):
-        return [args[0], args[1]], kwargs["alpha"], False
+    if isinstance(args[1], TensorValue) and [*kwargs] == ["alpha"]:
+        alpha = kwargs["alpha"]
+        if isinstance(alpha, NUMBERS) or _is_factor(alpha) and _is_near(alpha, args[0]):
+            return [args[0], args[1]], alpha, False
     return None
 
 
 def _with_product(args: Sequence[Value], kwargs: dict[str, Value]) -> Taken | None:
     tensors = [value for value in args if isinstance(value, TensorValue)]
-    if len(args) != 3 or len(tensors) != 3 or [*kwargs] != ["value"] or not isinstance(kwargs["value"], NUMBERS):
+    if len(args) != 3 or len(tensors) != 3 or [*kwargs] != ["value"]:
         return None
-    return tensors, kwargs["value"], False
+    value = kwargs["value"]
+    if not isinstance(value, NUMBERS) and not (_is_factor(value) and _is_near(value, tensors[0])):
+        return None
+    return tensors, value, False
 
 
 _PARTS: Final[dict[str, Callable[[Sequence[Value], dict[str, Value]], Taken | None]]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -18,11 +18,27 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Graph
 
 NUMBERS: Final = (SymNumberValue, ReadNumberValue)
+EXACT: Final = (torch.float32, torch.float64)
+"""The dtypes in which numbers that change are computed with as torch does."""
+
+
+def method(graph: Graph, name: str, *operands: Any) -> Value:
+    """What a method of tensors gives for values and plain numbers."""
+    values = [operand if isinstance(operand, Value) else from_python(operand) for operand in operands]
+    return graph.call(name, values, is_method=True)
+
+
+def python_number(value: Value | None) -> SymNumberValue | ConstantValue | None:
+    """A number of Python's that is assumed or is not; None for anything else."""
+    if isinstance(value, SymNumberValue):
+        return value
+    return value if isinstance(value, ConstantValue) and type(value.value) in (int, float) else None
 
 
 def beside(number: Value, tensor: TensorValue) -> Value | None:
@@ -34,7 +50,7 @@ def beside(number: Value, tensor: TensorValue) -> Value | None:
     if isinstance(number, ReadNumberValue):
         device = number.tensor.fake.device
         return number.fitting(dtype) if device.type == "cpu" or device == tensor.fake.device else None
-    if not isinstance(number, SymNumberValue) or dtype not in (torch.float32, torch.float64):
+    if not isinstance(number, SymNumberValue) or dtype not in EXACT:
         return None
     most = torch.finfo(torch.float32).max
     if dtype is torch.float32 and not (number.surely("ge", -most) and number.surely("le", most)):
@@ -43,13 +59,15 @@ def beside(number: Value, tensor: TensorValue) -> Value | None:
 
 
 def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
-    """As one step for the least and one for the greatest number, of which each takes a tensor as well. Not where a
-    gradient is wanted: to what equals a bound, and to nan, torch 2.15 gives another one beside a tensor."""
+    """As one step for the least and one for the greatest number, of which each takes a tensor as well. Where a gradient
+    is wanted these are of the numbers alone, and what lies within is chosen beside them: to what equals a bound, and to
+    nan, torch 2.15 gives another gradient beside a tensor."""
     given = dict(zip(("input", "min", "max"), args)) | kwargs
     tensor = given.get("input")
-    if not isinstance(tensor, TensorValue) or tensor.fake.requires_grad or not {*given} <= {"input", "min", "max"}:
+    if not isinstance(tensor, TensorValue) or not {*given} <= {"input", "min", "max"}:
         return None
-    result: Value = tensor
+    wants_gradient = tensor.fake.requires_grad and torch.is_grad_enabled()
+    result: Value = method(graph, "detach", tensor) if wants_gradient else tensor
     for name in ("min", "max"):
         bound = given.get(name, NONE)
         if isinstance(bound, NUMBERS):
@@ -64,6 +82,10 @@ def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, V
         if len(bounds) == 1 and called.strip("_") in ("clamp", "clip") and not nan_alone_binds():
             bound = _without_nan(graph, bound, -math.inf if name == "min" else math.inf)
         result = graph.call(f"clamp_{name}", [result, bound], is_method=True)
+    if wants_gradient:
+        within = [method(graph, "ge" if name == "min" else "le", tensor, bound) for name, bound in bounds.items()]
+        inside = within[0] if len(within) == 1 else method(graph, "logical_and", *within)
+        result = graph.call(torch.where, [inside, tensor, result])
     return graph.call("copy_", [tensor, result], is_method=True) if called.endswith("_") else result
 
 
@@ -149,6 +171,16 @@ def _fill(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Va
     return None if filling is None else graph.call(called, [tensor, filling], is_method=True)
 
 
+def _power(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`x.pow(number)`."""
+    given = dict(zip(("input", "exponent"), args)) | kwargs
+    tensor, exponent = given.get("input"), given.get("exponent")
+    if len(given) != 2 or not isinstance(tensor, TensorValue) or not isinstance(exponent, SymNumberValue):
+        return None
+    number = beside(exponent, tensor)
+    return None if number is None else method(graph, "pow_" if called == "pow_" else "pow", tensor, number)
+
+
 def _set_item(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     if len(args) != 3 or not isinstance(args[0], TensorValue) or not isinstance(args[2], NUMBERS):
         return None
@@ -175,12 +207,13 @@ def _full(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Va
         return None
     data, is_list = args[-1], isinstance(args[-1], _LISTS)
     numbers = [*data.items] if isinstance(data, _LISTS) else [data]
-    read = [number for number in numbers if isinstance(number, ReadNumberValue)]
-    if not read or len(numbers) > len(read) + sum(isinstance(number, ConstantValue) for number in numbers):
+    unknown = [number for number in numbers if isinstance(number, NUMBERS)]
+    if not unknown or len(numbers) > len(unknown) + sum(isinstance(number, ConstantValue) for number in numbers):
         return None
-    if any(number.is_either for number in read):  # the dtype follows from which it is
+    # the dtype follows from which it is
+    if any(isinstance(number, ReadNumberValue) and number.is_either for number in unknown):
         return None
-    ones = [ConstantValue(number.cls(1)) if isinstance(number, ReadNumberValue) else number for number in numbers]
+    ones = [ConstantValue(number.python_type()(1)) if isinstance(number, NUMBERS) else number for number in numbers]
     function = getattr(torch, called, None)
     made = graph.call(
         function or called, [*args[:-1], ListValue(ones) if is_list else ones[0]], kwargs, is_method=function is None
@@ -201,6 +234,8 @@ def _full(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Va
 def _filled_with(graph: Graph, number: Value, made: TensorValue, may_be_infinite: bool) -> Value | None:
     """A number as a tensor without dimensions that goes into one that is made."""
     options: dict[str, Value] = {"dtype": ConstantValue(made.fake.dtype), "device": ConstantValue(made.fake.device)}
+    if isinstance(number, SymNumberValue):
+        return beside(number, made)
     if not isinstance(number, ReadNumberValue):
         return graph.call(torch.full, [TupleValue([]), number], options)
     found = number.fitting(made.fake.dtype, may_be_infinite)
@@ -213,7 +248,7 @@ _LISTS: Final = (ListValue, TupleValue)
 _HALVES: Final = (torch.float16, torch.bfloat16)
 FORMS: Final[dict[str | None, Callable[[Graph, str, Sequence[Value], dict[str, Value]], Value | None]]] = {
     "clamp": _clamp, "clip": _clamp, "clamp_min": _clamp_on_one_side, "clamp_max": _clamp_on_one_side,
-    "masked_fill": _masked_fill, "where": _where, "fill": _fill, "lerp": _lerp, "setitem": _set_item,
+    "masked_fill": _masked_fill, "where": _where, "fill": _fill, "lerp": _lerp, "setitem": _set_item, "pow": _power,
     **dict.fromkeys(("lt", "le", "eq", "ne", "gt", "ge"), _compared),
     **dict.fromkeys(("full", "full_like", "new_full", "tensor", "as_tensor", "new_tensor", "scalar_tensor"), _full),
 }

@@ -153,7 +153,7 @@ def _leaves(frame: Frame, outputs: Sequence[TensorValue]) -> list[TensorValue]:
     graph = frame.capture.graph
     known = {id(value.fake): value for value in (*graph.inputs, *graph.leaves)}
     found: list[TensorValue] = []
-    for fake in _leaf_fakes([output.fake for output in outputs]):
+    for fake in leaf_fakes([output.fake for output in outputs]):
         leaf = known.get(id(fake))
         if leaf is None or leaf.cls not in _PLAIN or not leaf.is_leaf(frame):
             raise Unsupported("gradients that go through what was computed before, or to a leaf made here", "FJ107")
@@ -161,7 +161,7 @@ def _leaves(frame: Frame, outputs: Sequence[TensorValue]) -> list[TensorValue]:
     return found
 
 
-def _leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+def leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """The tensors that autograd adds gradients up in, starting from outputs."""
     seen: set[Any] = set()
     waiting: list[Any] = []
@@ -199,7 +199,10 @@ def _check_leaf(frame: Frame, leaf: TensorValue, names: Sequence[str]) -> None:
 
 
 def _has_hooks_of_nodes(leaf: torch.Tensor) -> bool:
-    """Whether somebody has hooked the node that adds up a leaf's gradients. It says so only to who hooks it, too."""
+    """Whether somebody has hooked the node that adds up a leaf's gradients. It says so only to who hooks it, too. A
+    parameter that is only thawed in captured code has none yet."""
+    if not leaf.requires_grad:
+        return False
     node = get_gradient_edge(leaf).node
     found = False
     for register in (node.register_hook, node.register_prehook):
@@ -232,6 +235,8 @@ def _check_no_processes(frame: Frame, leaves: Sequence[TensorValue]) -> None:
 def _is_node_held(leaf: torch.Tensor) -> bool:
     """Whether somebody holds the node that adds up a leaf's gradients: who has hooks on it does, for it goes with its
     last owner, and autograd makes another."""
+    if not leaf.requires_grad:
+        return False
     _metadata_of_node(leaf)[_is_node_held] = True
     found: bool = _metadata_of_node(leaf).pop(_is_node_held, False)
     return found

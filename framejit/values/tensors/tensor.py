@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
     from framejit.values.tensors.copies import Copy
+    from framejit.values.tensors.requires_grad import Toggled
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(
@@ -89,6 +90,8 @@ class TensorValue(Value):
         """The step of the capture at which captured code has let go of the gradient that it had before."""
         self.copy_of: Copy | None = None
         """For what stands for other memory: what it is a copy of."""
+        self.toggled: Toggled | None = None
+        """For what existed before, and captured code has frozen or thawed: what stands for it in either state."""
 
     def identity(self) -> torch.Tensor:
         self._check_no_copy("the identity of a tensor")
@@ -342,6 +345,8 @@ class TensorValue(Value):
         return iter(self.attrs.values())
 
     def replay(self, cg: Codegen) -> None:
+        if self.toggled is not None:
+            self.toggled.check(cg)
         for name, value in self.attrs.items():
             cg.load(value)
             cg.load(self)
@@ -398,8 +403,6 @@ class TensorValue(Value):
         if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
             # nodes know no torch.Size, and of a tuple new() would take the numbers as data
             args = list(frame.iterate(args[0]))
-        if name == "requires_grad_":
-            return self._requires_grad(frame, *args, **kwargs)
         if name in ("__getitem__", "__setitem__"):
             args[0] = self._integer_index(args[0])
             part = selected(frame, self, args[0]) if args[0].symbolic else None
@@ -428,24 +431,6 @@ class TensorValue(Value):
         ):
             return key
         return ListValue([ConstantValue(n) for n, item in enumerate(key.items) if item.constant()])
-
-    def _requires_grad(self, frame: Frame, requires_grad: Value = TRUE) -> Value:
-        wanted = requires_grad.constant()
-        if wanted == self.fake.requires_grad:
-            return self
-        if (
-            wanted is not True
-            or self.source is not None  # it may be in the hands of others
-            or self.cls is not torch.Tensor
-            or self.made_as is not None
-            or self.copy_of is not None
-            or self.fake.is_inference()
-            or frame.capture.transforms
-            or not frame.capture.takes_gradients
-        ):
-            raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
-        frame.capture.graph.make_leaf(self)
-        return self
 
     def truth(self, frame: Frame) -> bool:
         return bool(self.call_method(frame, "__bool__", [], {}).constant())

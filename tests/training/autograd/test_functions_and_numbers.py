@@ -130,3 +130,31 @@ def test_the_program_s_functions_are_given_numbers():
         found.append((outcomes(each, arguments), [*seen]))
         seen.clear()
     torch.testing.assert_close(*found)
+
+
+class Numbered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, number):
+        ctx.save_for_backward(x)
+        return x.clamp(-1, 1).mul(7).round() / 7
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (x.abs() <= 1), None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_int_that_nothing_is_computed_with(backend):
+    """The number of the step."""
+    def step(w, x, number):
+        loss = Numbered.apply(w * x, number).sum()
+        loss.backward()
+        return loss
+
+    torch.manual_seed(0)
+    arguments = [(torch.randn(3), number) for number in (1, 2, 3, 7, 2)]
+    compiled = framejit.optimize(step, backend=backend)
+    torch.testing.assert_close(outcomes(compiled, arguments), outcomes(step, arguments))
+    (report,) = [each for each in framejit.status().functions if each.function.endswith("step")]
+    assert not report.breaks and len(compiled.entries) <= 2

@@ -188,7 +188,7 @@ class _Call:
             raise Unsupported(f"the forward of an autograd.Function raises {e.value.cls.__name__}", CODE) from None
         if effects.outside != outside or self.ctx.dirty:
             raise Unsupported("an autograd.Function whose forward changes something", CODE)
-        inputs = {value.node for value in graph.inputs}
+        inputs = {*graph.placeholders}
         made = [
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
         ]

@@ -74,7 +74,7 @@ class _Branch:
         if effects.version != version:
             raise Unsupported("a branch of torch.cond changes something", CODE, HINT)
         self.shape, self.results = _tensors(frame, result)
-        inputs = {value.node for value in graph.inputs}
+        inputs = {*graph.placeholders}
         self.nodes = [
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
         ]

@@ -85,7 +85,9 @@ def can_be_traced(nodes: Sequence[fx.Node], args: Sequence[Value]) -> bool:
     tensors = [arg for arg in args if isinstance(arg, TensorValue)]
     if len({tensor.node for tensor in tensors}) < len(tensors):
         return False  # a gradient for each
-    if any(isinstance(arg.proxy(), fx.Node) for arg in args if not isinstance(arg, TensorValue)):
+    # ints that nothing is computed with, such as the number of a step, may be sizes
+    sizes = {node for arg in args if not isinstance(arg, TensorValue) and isinstance(node := arg.proxy(), fx.Node)}
+    if any(sizes.intersection(node.all_input_nodes) for node in nodes):
         return False
     return not any(map(_is_odd, nodes)) and not _writes_outside(nodes)
 
@@ -144,7 +146,7 @@ def captured_backward(
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
             answer = deep_realize(frame, [answer])[0]
         found = list(answer.items) if isinstance(answer, TupleValue) else [answer]
-        inputs = {value.node for value in graph.inputs}
+        inputs = {*graph.placeholders}
         made = dict.fromkeys(node for node in graph.graph.nodes if node not in before and node not in inputs)
         kept_inputs = _numbers_taken(capture, kept_numbers, made)
         operands = [value.node for value in (*kept_operands, *kept_inputs, *gradients)]

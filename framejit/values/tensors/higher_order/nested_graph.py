@@ -105,7 +105,7 @@ class NestedGraph:
             with frame.capture.state_apart(), graph.taken_out():
                 self._capture(frame, function, form, fakes, what, before)
         finally:
-            inputs = {value.node for value in graph.inputs}
+            inputs = {*graph.placeholders}
             for node in reversed(
                 [n for n in graph.graph.nodes if n not in before and n not in inputs and SIZE not in n.meta]
             ):
@@ -127,7 +127,7 @@ class NestedGraph:
         self.result_form = structure(frame, result, self.results)
         if any(value.copy_of is not None for value in self.results):
             raise Unsupported(f"the function that {what} is given returns a view that data decides", CODE)
-        inputs = {value.node for value in graph.inputs}
+        inputs = {*graph.placeholders}
         made = [
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
         ]
