@@ -46,7 +46,7 @@ def _draw(
         made: torch.Tensor = getattr(torch.empty_like(like), function)(*arguments, generator=generator)
         return made
     if function == "randperm":
-        return torch.randperm(*arguments, generator=generator, dtype=like.dtype)  # type: ignore[call-overload,no-any-return]
+        return torch.randperm(int(arguments[0]), generator=generator, dtype=like.dtype)
     drawn: torch.Tensor = getattr(torch, function)(*given, *arguments, generator=generator)
     return drawn
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -134,18 +135,24 @@ def seeded(x):
     return first, second, torch.rand(3, generator=OWN), OWN.initial_seed()
 
 
-@pytest.mark.parametrize("fn", [laid_out_otherwise, raises_behind, refused, refused_for_numbers, with_gradients, seeded])
+@pytest.mark.parametrize(
+    "fn", [laid_out_otherwise, raises_behind, refused, refused_for_numbers, with_gradients, seeded]
+)
 def test_what_graphs_do_not_draw(fn):
     same = Same(fn)
     for seed in range(4):
         same.call(image, seed=seed)
 
 
+def with_generator(generator):
+    return *image(), generator
+
+
 def test_another_generator_is_another_graph():
     other = torch.Generator()
     same = Same(lambda x, generator: x + torch.rand(3, generator=generator) + torch.rand(3, generator=OWN))
     for generator in (OWN, other, OWN, other):
-        same.call(lambda: (*image(), generator), other)
+        same.call(partial(with_generator, generator), other)
     same.expect(graphs=2)
     gone = weakref.ref(other)
     del other, generator, same

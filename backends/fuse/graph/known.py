@@ -84,8 +84,9 @@ class KnownValues:
 
 def takes_sizes(arguments: Any) -> bool:
     """Whether there are numbers among an operation's arguments that follow from symbolic sizes: others in each call."""
+    symbolic = (torch.SymInt, torch.SymFloat)
     return any(
-        takes_sizes(argument) if isinstance(argument, (list, tuple)) else isinstance(argument, (torch.SymInt, torch.SymFloat))
+        takes_sizes(argument) if isinstance(argument, (list, tuple)) else isinstance(argument, symbolic)
         for argument in arguments
     )
 
