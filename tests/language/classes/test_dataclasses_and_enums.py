@@ -210,7 +210,9 @@ class Loudness(enum.IntEnum):
 
 @pytest.mark.parametrize("table", ["_value2member_map_", "_member_map_"])
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("look", [lambda x: x * Loudness(1), lambda x: x * Loudness["LOW"], lambda x: x * sum(Loudness)])
+@pytest.mark.parametrize(
+    "look", [lambda x: x * Loudness(1), lambda x: x * Loudness["LOW"], lambda x: x * sum(Loudness)]
+)
 def test_a_member_is_looked_for_where_its_class_looks(table, in_place, look):
     fast, known = framejit.optimize(look), dict(getattr(Loudness, table))
 
