@@ -19,6 +19,8 @@ the fake's."""
 VERSIONS: Final = "framejit_versions"
 """In the `meta` of a node that a graph may be divided at: the versions that fakes had by then, by the nodes that give
 them; of those that are not among them the version is the first."""
+RESIZED: Final = "framejit_resized"
+"""In the `meta` of a node with `out=`: that what it is given to write into gets another shape; absent otherwise."""
 ACTIVATION_MEMORY: Final = "framejit_activation_memory"
 """In the `meta` of a graph module: the share, from 0 to 1, of what would be kept for the backward that may be kept;
 absent for all of it."""

@@ -90,7 +90,8 @@ class Comparison:
         elif isinstance(a, float) and self.rtol:
             assert math.isclose(a, b, rel_tol=self.rtol, abs_tol=self.atol), f"{path}: {a} expected, got {b}"
         else:
-            assert a == b and repr(a) == repr(b), f"{path}: {a!r} expected, got {b!r}"
+            one, two = text_of(a), text_of(b)
+            assert a == b and one == two, f"{path}: {one} expected, got {two}"
 
     def sequence(self, a: list[Any], b: list[Any], path: str) -> None:
         assert len(a) == len(b), f"{path}: length {len(a)} expected, got {len(b)}"
@@ -158,6 +159,14 @@ class Comparison:
                 ):
                     missing = object
                     self.same(getattr(a, slot, missing), getattr(b, slot, missing), f"{path}.{slot}")
+
+
+def text_of(value: Any) -> str:
+    """Its text, or that of the error which it raises: an enum's member may have been given a value that has none."""
+    try:
+        return repr(value)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
 
 
 def cell_contents(cell: types.CellType) -> Any:

@@ -9,6 +9,7 @@ import torch
 
 from framejit import _native as native
 from framejit.backends.drawn_numbers import DRAWN
+from framejit.backends.drawn_tensors import DRAWN_TENSOR
 from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
@@ -187,13 +188,16 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
 
 
 def _check_draws(capture: Capture) -> None:
-    """Numbers of Python's `random` are drawn outside of graphs that gradients are wanted of: these may run again."""
+    """Numbers of Python's `random`, and of generators of the program, are drawn outside of graphs that gradients are
+    wanted of: these may run again."""
     nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
-    drawn = next((node for node in nodes if node.target is DRAWN), None)
+    drawn = next((node for node in nodes if node.target in (DRAWN, DRAWN_TENSOR)), None)
     if drawn is None or not any(fake.requires_grad for node in nodes for fake in tensors_in((node.meta.get("val"),))):
         return
+    drawer = "Python" if drawn.target is DRAWN else "a generator of the program"
     raise Restart(
-        capture.graph.origins[drawn].seq, Unsupported("a number is drawn by Python where gradients are wanted", "FJ110")
+        capture.graph.origins[drawn].seq,
+        Unsupported(f"a number is drawn by {drawer} where gradients are wanted", "FJ110"),
     )
 
 

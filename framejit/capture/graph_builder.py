@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import VERSIONS, Layer, has_version, note_layers, note_result
+from framejit.backends.graph_identity import RESIZED, VERSIONS, Layer, has_version, note_layers, note_result
 from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
+from framejit.fakes.size_keys import size_keys
+from framejit.fakes.storages import storage_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -158,6 +161,8 @@ class GraphBuilder:
         versions = {key: version_of(t.fake) for key, t in tensors.items()}
         uncounted = any(version < 0 for version in versions.values())
         before = self._versions_now() if self.metadata.decided_by_data() else None
+        out = [(fake, size_keys(fake.shape)) for fake in tensors_in((fakes[1].get("out"),))]
+        self._check_out(target, fakes, [fake for fake, _ in out])
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
@@ -200,6 +205,8 @@ class GraphBuilder:
             target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument)
         )
         node.meta["written"] = [t.fake for t in written]
+        if any(size_keys(fake.shape) != sizes for fake, sizes in out):
+            node.meta[RESIZED] = True
         # a backend may divide the graph here
         if self.metadata.decided_by_data() or operation_name(target) in BETWEEN_PARTS:
             node.meta[VERSIONS] = self._versions_now() if before is None else before
@@ -235,6 +242,17 @@ class GraphBuilder:
                             f"{name}() of {known.describe()}, which does not begin where its storage does"
                         )
                     self.program.guard_place(known)
+
+    def _check_out(self, target: Any, fakes: tuple[tuple[Any, ...], dict[str, Any]], out: list[torch.Tensor]) -> None:
+        """Before an operation with `out=`: that it does not have to change the shape of what it reads. Most operations
+        refuse that, but only once they have done it, and fakes don't."""
+        args, kwargs = fakes[0], {name: value for name, value in fakes[1].items() if name != "out"}
+        read = {storage_of(fake) for fake in tensors_in((*args, *kwargs.values()))}
+        if not any(storage_of(fake) in read for fake in out):
+            return
+        made = [*tensors_in((self.metadata.run(target, False, args, kwargs),))]
+        if [size_keys(fake.shape) for fake in made] != [size_keys(fake.shape) for fake in out]:
+            raise Unsupported(f"{label(target)} gives what it reads another shape, by out=")
 
     def _check_copies(self, tensors: Iterable[TensorValue], looks_at_place: bool) -> None:
         """Before an operation: whether copies among its tensors still are what the program has."""

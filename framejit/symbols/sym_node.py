@@ -76,7 +76,7 @@ class Node:
         return self.hint
 
     def is_constant(self) -> bool:
-        return self.known() is not None
+        return False  # torch goes on with a number then, and a quotient takes one that is a float for a SymFloat
 
     def is_symbolic(self) -> bool:
         return self.known() is None
@@ -149,6 +149,9 @@ class IntegerNode(Node):
 
     def known(self) -> int | None:
         return self.conditions.simplified(self.expression).value
+
+    def is_constant(self) -> bool:
+        return self.expression.value is not None
 
     def decide(self) -> int:
         return self.conditions.pin(self.expression)
@@ -232,8 +235,9 @@ def _rises(sizes: list[Node], strides: list[Node], order: tuple[int, ...]) -> bo
 def _arithmetic(symbol: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Node]:
     def compute(self: Node, other: Node) -> Node:
         if isinstance(self, IntegerNode) and isinstance(other, IntegerNode):
-            expression = OPERATIONS[symbol](self.expression, other.expression)
-            return IntegerNode(self.conditions.kept_short(expression), self.conditions)
+            expression = self.conditions.kept_short(OPERATIONS[symbol](self.expression, other.expression))
+            known = self.conditions.simplified(expression)
+            return IntegerNode(expression if known.value is None else known, self.conditions)
         ratio = _scaled(self, other) or _scaled(other, self) if symbol == "*" else None
         return FloatNode(plain(self.hint, other.hint), _leaves(self, other), self.conditions, ratio)
 
@@ -342,6 +346,9 @@ class TruthNode(Node):
 
     def __str__(self) -> str:
         return self.text or str(self.hint)
+
+    def is_constant(self) -> bool:
+        return self.known() is not None
 
     def sym_not(self) -> Node:
         def known() -> bool | None:

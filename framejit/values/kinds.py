@@ -51,6 +51,7 @@ from framejit.values.tensors import (
     dispatch_guards,
     gradients,
     overrides,
+    own_generators,
     parameters,
     profiler_ranges,
     random_state,

@@ -305,3 +305,18 @@ def test_images_of_any_size_are_scaled_by_one_graph(mode, scale):
     for height, width in ((8, 8), (9, 8), (10, 12), (11, 13), (7, 5)):
         pair.call(torch.randn(1, 3, height, width))
     pair.expect(graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("scale", [1.3, (0.6, 1.7)])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_scale_that_no_ratio_of_sizes_is_assumes_them(mode, scale, requires_grad):
+    """Torch's own rule divides a size that is known by then by a float."""
+
+    def fn(x):
+        return torch.nn.functional.interpolate(x, scale_factor=scale, mode=mode) * 2
+
+    pair = Pair(lambda: fn, dynamic=True)
+    for height, width in ((8, 8), (9, 8), (10, 12)):
+        pair.call(torch.randn(1, 3, height, width, requires_grad=requires_grad))
+    pair.expect(graphs=3, breaks=0)

@@ -53,6 +53,19 @@ def parts_that_nobody_needs(x, state):
     return x + 1
 
 
+def resizes_what_is_written(x, state):
+    y, found = torch.empty(2), (torch.empty(2), torch.empty(3, 3, dtype=torch.int64))
+    torch.add(x, 1, out=y)
+    torch.max(x, 1, out=found)
+    torch.cat([x, x], out=state[:2])
+    return y, found
+
+
+def resizes_what_nobody_needs(x, state):
+    torch.add(x, 1, out=torch.empty(2))
+    return x + 1
+
+
 def old_way_to_transpose(x, state):
     return state.T + 1
 
@@ -71,7 +84,7 @@ def gradient_of_no_leaf(x, state):
 FUNCTIONS = [
     spread_of_one_row, spread_of_known_numbers, imaginary_part_dropped, warns_and_writes, elements_from_nothing,
     spread_that_nobody_needs,
-    parts_that_nobody_needs,
+    parts_that_nobody_needs, resizes_what_is_written, resizes_what_nobody_needs,
     old_way_to_transpose, old_way_to_transpose_that_nobody_needs, gradient_of_no_leaf,
 ]
 
@@ -172,10 +185,29 @@ def warns_behind_a_seed(x, state):
         return y
 
 
+def resizes_before_what_may_raise(x, state):
+    y = torch.empty(2)
+    torch.cat([x, x], out=y)
+    try:
+        return y[torch.tensor([5])]
+    except IndexError:
+        return y
+
+
+def resizes_what_it_reads(x, state):
+    try:
+        torch.cat([x, x], out=x)
+    except RuntimeError:
+        return x.shape, x[:1]
+
+
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 @pytest.mark.parametrize(
     "fn",
-    [warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute, warns_behind_a_seed],
+    [
+        warns_before_what_no_kernel_does, warns_before_what_may_raise, warns_beside_an_attribute, warns_behind_a_seed,
+        resizes_before_what_may_raise, resizes_what_it_reads,
+    ],
 )
 def test_a_graph_that_raises_has_warned_of_nothing(fn, backend):
     compiled = framejit.optimize(fn, backend=backend)

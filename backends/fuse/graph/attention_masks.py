@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.graph.graph import Graph
-from framejit.backends.fuse.graph.known import gives_the_same, is_computable
+from framejit.backends.fuse.graph.known import gives_the_same, is_computable, takes_sizes
 from framejit.backends.fuse.graph.node import Node, map_values, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
 
@@ -126,9 +126,13 @@ class Masks:
 
 
 def _is_computable(node: Node) -> bool:
-    """Whether an operation, and all that it consists of, does the same each time to the same tensors."""
-    return gives_the_same(node.operation) and not node.name.startswith(("empty", "new_empty")) and all(
-        is_computable(inner.operation) for part in node.parts for inner in part.nodes
+    """Whether an operation, and all that it consists of, does the same each time to the same tensors. A number that is
+    left open may be another in the next call, though the sizes of all tensors are known."""
+    return (
+        gives_the_same(node.operation)
+        and not node.name.startswith(("empty", "new_empty"))
+        and not takes_sizes((*node.args, *node.kwargs.values()))
+        and all(is_computable(inner.operation) for part in node.parts for inner in part.nodes)
     )
 
 

@@ -35,7 +35,7 @@ class KnownValues:
         if (
             not is_computable(node.operation)
             or node.name.startswith(("empty", "new_empty"))
-            or _takes_sizes((*node.args, *node.kwargs.values()))
+            or takes_sizes((*node.args, *node.kwargs.values()))
             or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value not in self._values for value in node.values())
             or any(value.has_symbolic_sizes for value in results)
@@ -82,10 +82,11 @@ class KnownValues:
         return map_values(argument, self._values.__getitem__)
 
 
-def _takes_sizes(arguments: Any) -> bool:
+def takes_sizes(arguments: Any) -> bool:
     """Whether there are numbers among an operation's arguments that follow from symbolic sizes: others in each call."""
+    symbolic = (torch.SymInt, torch.SymFloat)
     return any(
-        _takes_sizes(argument) if isinstance(argument, (list, tuple)) else isinstance(argument, torch.SymInt)
+        takes_sizes(argument) if isinstance(argument, (list, tuple)) else isinstance(argument, symbolic)
         for argument in arguments
     )
 

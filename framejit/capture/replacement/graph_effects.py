@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from framejit.backends.autocast_nesting import NESTING
+from framejit.backends.graph_identity import RESIZED
 from framejit.backends.may_raise import (
     always_works,
     converts_number,
@@ -114,7 +115,7 @@ class GraphEffects:
         self.warning = [
             p
             for p, node in enumerate(self.nodes)
-            if warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
+            if RESIZED in node.meta or warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
         ]
         """Where torch may warn: what was shown can't be taken back."""
         self.exchanging = [position for position, node in loud if is_collective(node.target)]
@@ -382,7 +383,8 @@ def _only_overwrites(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _is_lasting(node: fx.Node, owners: list[TensorValue]) -> bool:
     """Whether a write into inputs changes more than their numbers: layout, or the history that autograd keeps."""
-    return any(_has_history(value.fake) for value in owners) or operation_name(node.target) in LAYOUT_CHANGES
+    changes_layout = RESIZED in node.meta or operation_name(node.target) in LAYOUT_CHANGES
+    return changes_layout or any(_has_history(value.fake) for value in owners)
 
 
 def _has_history(fake: torch.Tensor) -> bool:

@@ -23,6 +23,7 @@ from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
 from framejit.backends.drawn_numbers import PythonGenerator, draws_by_python
+from framejit.backends.drawn_tensors import generators_of
 from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
@@ -436,7 +437,7 @@ def _generators(graph: fx.Graph) -> list[Any]:
         found += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
     if draws_by_python(graph):
         found.append(PythonGenerator())
-    return found
+    return [*found, *generators_of(graph)]
 
 
 def _raising_node(module: fx.GraphModule, *tensors: torch.Tensor) -> fx.Node | None:

@@ -208,10 +208,7 @@ class ClassValue(Value):
                 or len(args) != 1
             ):
                 raise Unsupported(f"a subscript of {self.describe()}")
-            member = self.cls._member_map_.get(args[0].constant())
-            if member is None:
-                raise frame.raised(KeyError, args[0])
-            return from_python(member)
+            return _of_enum(frame, self.cls, "_member_map_", args[0])
         if name == "__getitem__":  # list[int] and friends
             own = static_lookup(self.cls, "__class_getitem__")
             function = own.__func__ if is_a(own, (classmethod, staticmethod)) else own
@@ -239,7 +236,8 @@ class ClassValue(Value):
 
     def iterate(self, frame: Frame) -> Iterator[Value]:
         if issubclass(self.cls, enum.Enum):
-            return iter([from_python(m) for m in self.cls])
+            names = frame.wrap(self.cls._member_names_, TypeLookupSource(const_source(self.cls), "_member_names_"))
+            return iter([_of_enum(frame, self.cls, "_member_map_", name) for name in frame.iterate(names)])
         raise frame.raised(TypeError, f"{native.type_name(type(self.cls))!r} object is not iterable")
 
     # ---- instantiation ------------------------------------------------------------------------
@@ -310,12 +308,21 @@ def enum_member(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Val
         and issubclass(type(cls), enum.EnumMeta)
         and type(cls).__call__ is enum.EnumMeta.__call__
     ):
-        for member in cls:
+        for member in cls._member_map_.values():
             if type(member._value_) is type(values[0]) and member._value_ == values[0] or member is values[0]:
-                return from_python(member)
+                by_table = member is not values[0] and type(values[0]) in (int, str, float, bool, bytes, type(None))
+                if by_table and values[0] in cls._value2member_map_:
+                    return _of_enum(frame, cls, "_value2member_map_", ConstantValue(values[0]))
+                if not by_table:
+                    return from_python(member)
         if issubclass(cls, enum.Flag) and cls._missing_.__func__ is enum.Flag._missing_.__func__:  # type: ignore[attr-defined]
             return fold(frame, cls, args, {})
     raise Unsupported(f"calling {cls.__qualname__} with something that is no value of a member")
+
+
+def _of_enum(frame: Frame, cls: Any, table: str, key: Value) -> Value:
+    """What the class of an enum has under a key in one of its tables, where it looks itself."""
+    return frame.subscript(frame.wrap(static_lookup(cls, table), TypeLookupSource(const_source(cls), table)), key)
 
 
 def namedtuple_instance(frame: Frame, cls: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -201,3 +201,38 @@ def test_the_text_of_a_dataclass():
 
     for n in (1, 2):
         check(program, torch.ones(2), Tree(0), n)
+
+
+class Loudness(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@pytest.mark.parametrize("table", ["_value2member_map_", "_member_map_"])
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(
+    "look", [lambda x: x * Loudness(1), lambda x: x * Loudness["LOW"], lambda x: x * sum(Loudness)]
+)
+def test_a_member_is_looked_for_where_its_class_looks(table, in_place, look):
+    fast, known = framejit.optimize(look), dict(getattr(Loudness, table))
+
+    def outcome(fn):
+        try:
+            return repr(fn(torch.ones(2)))
+        except Exception as e:
+            return repr(e)
+
+    try:
+        for _ in range(2):
+            assert outcome(fast) == outcome(look)
+        other = {(key if value is Loudness.HIGH else "another"): value for key, value in known.items()}
+        if in_place:
+            getattr(Loudness, table).clear()
+            getattr(Loudness, table).update(other)
+        else:
+            setattr(Loudness, table, other)
+        for _ in range(2):
+            assert outcome(fast) == outcome(look)
+    finally:
+        setattr(Loudness, table, known)
+    assert outcome(fast) == outcome(look)

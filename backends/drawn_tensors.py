@@ -1,0 +1,82 @@
+"""Random numbers of generators that the program made (`torch.Generator()`), drawn by an operation of the graph.
+
+A graph knows a generator by a number, and keeps it no longer alive than the program does: guards say that it is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import fx
+
+_numbers = itertools.count()
+_number_of: weakref.WeakKeyDictionary[torch.Generator, int] = weakref.WeakKeyDictionary()
+_generators: weakref.WeakValueDictionary[int, torch.Generator] = weakref.WeakValueDictionary()
+
+IN_PLACE: Final = frozenset("normal_ uniform_ bernoulli_ random_ exponential_ cauchy_ geometric_ log_normal_".split())
+"""Methods of tensors that fill them with random numbers."""
+_LIBRARY: Final = torch.library.Library("framejit", "FRAGMENT")
+_LIBRARY.define(
+    "drawn_tensor(Tensor like, Tensor[] given, str function, Scalar[] arguments, int generator) -> Tensor",
+    tags=(torch.Tag.nondeterministic_seeded,),
+)
+DRAWN_TENSOR: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_tensor.default
+"""(a tensor of the result's kind, laid out row by row; tensors that the function is given; its name; the numbers that
+it is given; the number of the generator): what the function gives, or fills such a tensor with."""
+
+
+def number_of(generator: torch.Generator) -> int:
+    """The number by which graphs know a generator."""
+    number = _number_of.get(generator)
+    if number is None:
+        number = _number_of[generator] = next(_numbers)
+        _generators[number] = generator
+    return number
+
+
+def _draw(
+    like: torch.Tensor, given: Sequence[torch.Tensor], function: str, arguments: Sequence[int | float], number: int
+) -> torch.Tensor:
+    generator = _generators[number]
+    if function in IN_PLACE:
+        made: torch.Tensor = getattr(torch.empty_like(like), function)(*arguments, generator=generator)
+        return made
+    if function == "randperm":
+        return torch.randperm(int(arguments[0]), generator=generator, dtype=like.dtype)
+    drawn: torch.Tensor = getattr(torch, function)(*given, *arguments, generator=generator)
+    return drawn
+
+
+def _shape(
+    like: torch.Tensor, given: Sequence[torch.Tensor], function: str, arguments: Sequence[int | float], number: int
+) -> torch.Tensor:
+    return torch.empty_like(like)
+
+
+_LIBRARY.impl("drawn_tensor", _draw, "CPU")
+_LIBRARY.impl("drawn_tensor", _shape, "Meta")
+
+
+class ProgramsGenerator:
+    """A generator by its number, with the methods that the state is kept by."""
+
+    device = "program"
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def get_state(self) -> torch.Tensor:
+        return _generators[self._number].get_state()
+
+    def set_state(self, state: torch.Tensor) -> None:
+        _generators[self._number].set_state(state)
+
+
+def generators_of(graph: fx.Graph) -> list[ProgramsGenerator]:
+    """The generators of the program that a graph draws from."""
+    numbers = {node.args[4]: None for node in graph.nodes if node.target is DRAWN_TENSOR}
+    return [ProgramsGenerator(number) for number in numbers if isinstance(number, int)]
