@@ -8,8 +8,8 @@ import inspect
 import torch
 
 from framejit import _native as native
-from framejit.backends.drawn_numbers import DRAWN
-from framejit.backends.drawn_tensors import DRAWN_TENSOR
+from framejit.backends.draws.own_generators import DRAWN_TENSOR
+from framejit.backends.draws.python_random import DRAWN
 from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in

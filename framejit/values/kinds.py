@@ -37,9 +37,9 @@ from framejit.values.objects import (
 from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import (
     close_tensors,
-    drawn_numbers,
     number_functions,
     number_index,
+    python_random,
     size_number,
     step_counts,
     whole_numbers,

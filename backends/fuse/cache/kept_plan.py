@@ -117,7 +117,7 @@ def operation_of(name: str) -> torch._ops.OpOverload:
     """The operation that is called so. Raises AttributeError or TypeError where there is none."""
     namespace, _, rest = name.partition("::")
     if namespace == "framejit":
-        for defining in ("fuse.random_numbers.bernoulli_like", "drawn_by_numbers"):
+        for defining in ("fuse.random_numbers.bernoulli_like", "draws.bernoulli_by_number"):
             importlib.import_module(f"framejit.backends.{defining}")
     packet, _, overload = rest.partition(".")
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")

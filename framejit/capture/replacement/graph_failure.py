@@ -22,8 +22,8 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
-from framejit.backends.drawn_numbers import PythonGenerator, draws_by_python
-from framejit.backends.drawn_tensors import generators_of
+from framejit.backends.draws.own_generators import generators_of
+from framejit.backends.draws.python_random import PythonGenerator, draws_by_python
 from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter

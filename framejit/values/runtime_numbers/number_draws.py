@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from framejit.backends.drawn_by_numbers import BERNOULLI_BY_NUMBER
+from framejit.backends.draws.bernoulli_by_number import BERNOULLI_BY_NUMBER
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.runtime_numbers.number_forms import EXACT, method, python_number

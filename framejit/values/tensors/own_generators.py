@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.backends.drawn_tensors import DRAWN_TENSOR, IN_PLACE, number_of
+from framejit.backends.draws.own_generators import DRAWN_TENSOR, IN_PLACE, number_of
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from framejit import _native as native
-from framejit.backends.drawn_numbers import DRAWN, FUNCTIONS
+from framejit.backends.draws.python_random import DRAWN, FUNCTIONS
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
