@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from framejit.environment.clamp_gradients import passes_gradients_at_bounds
 from framejit.environment.nan_bounds import nan_alone_binds
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
@@ -83,7 +84,8 @@ def _clamp(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, V
             bound = _without_nan(graph, bound, -math.inf if name == "min" else math.inf)
         result = graph.call(f"clamp_{name}", [result, bound], is_method=True)
     if wants_gradient:
-        within = [method(graph, "ge" if name == "min" else "le", tensor, bound) for name, bound in bounds.items()]
+        above, below = ("ge", "le") if passes_gradients_at_bounds() else ("gt", "lt")
+        within = [method(graph, above if name == "min" else below, tensor, bound) for name, bound in bounds.items()]
         inside = within[0] if len(within) == 1 else method(graph, "logical_and", *within)
         result = graph.call(torch.where, [inside, tensor, result])
     return graph.call("copy_", [tensor, result], is_method=True) if called.endswith("_") else result
