@@ -38,6 +38,7 @@ def _generator(frame: Frame, kwargs: dict[str, Value]) -> torch.Generator | None
         or type(owner.obj) is not torch.Generator
         or owner.source is None
         or owner.obj.device.type != "cpu"
+        or not torch.Generator.__weakrefoffset__  # as in torch 2.11: nothing could tell that it is gone
         or capture.transforms
         or capture.overrides.modes
     ):
