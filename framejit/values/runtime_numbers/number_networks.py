@@ -60,33 +60,38 @@ def _hardtanh(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str
 
 def _huber(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     given = dict(zip(("input", "target", "reduction", "delta"), args)) | kwargs
-    delta = given.get("delta")
-    if not isinstance(delta, SymNumberValue) or not _are_alike(given) or not delta.surely("gt", 0):
-        return None
-    difference = method(graph, "sub", given["input"], given["target"])
-    gap = method(graph, "abs", difference)
-    half = delta.binary("*", ConstantValue(0.5), False)
-    if half is None:
-        return None
-    is_far = method(graph, "gt", gap, delta)
-    near = method(graph, "mul", _squares(graph, difference, is_far), 0.5)
-    far = method(graph, "mul", method(graph, "sub", gap, half), delta)
-    return _reduced(graph, graph.call(torch.where, [is_far, far, near]), given["reduction"])
+
+    def losses(squares: Value, gap: Value, delta: Value, half: Value) -> tuple[Value, Value]:
+        return method(graph, "mul", squares, 0.5), method(graph, "mul", method(graph, "sub", gap, half), delta)
+
+    return _by_gap(graph, given, "delta", losses)
 
 
 def _smooth_l1(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
     given = dict(zip(("input", "target", "reduction", "beta"), args)) | kwargs
-    beta = given.get("beta")
-    if not isinstance(beta, SymNumberValue) or not _are_alike(given) or not beta.surely("gt", 0):
+
+    def losses(squares: Value, gap: Value, beta: Value, half: Value) -> tuple[Value, Value]:
+        return method(graph, "div", method(graph, "mul", squares, 0.5), beta), method(graph, "sub", gap, half)
+
+    return _by_gap(graph, given, "beta", losses)
+
+
+def _by_gap(
+    graph: Graph, given: dict[str, Value], limit_name: str,
+    losses: Callable[[Value, Value, Value, Value], tuple[Value, Value]],
+) -> Value | None:
+    """A loss that is of one kind up to a limit of the difference, and of another beyond. `losses`: gives both, of the
+    differences' squares and sizes, the limit and half of it."""
+    limit = given.get(limit_name)
+    if not isinstance(limit, SymNumberValue) or not _are_alike(given) or not limit.surely("gt", 0):
         return None
     difference = method(graph, "sub", given["input"], given["target"])
     gap = method(graph, "abs", difference)
-    half = beta.binary("*", ConstantValue(0.5), False)
+    half = limit.binary("*", ConstantValue(0.5), False)
     if half is None:
         return None
-    is_far = method(graph, "gt", gap, beta)
-    near = method(graph, "div", method(graph, "mul", _squares(graph, difference, is_far), 0.5), beta)
-    far = method(graph, "sub", gap, half)
+    is_far = method(graph, "gt", gap, limit)
+    near, far = losses(_squares(graph, difference, is_far), gap, limit, half)
     return _reduced(graph, graph.call(torch.where, [is_far, far, near]), given["reduction"])
 
 

@@ -11,6 +11,7 @@ import torch
 
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.loop_ir.expr import COMPUTE
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Convolution
 from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
@@ -28,7 +29,6 @@ CONVOLUTIONS: Final = frozenset(
 )
 BIAS: Final = 2
 """The position of the bias among the arguments of each of them."""
-HALF: Final = (torch.float16, torch.bfloat16)
 
 
 @lowers("direct_convolution")
@@ -57,8 +57,8 @@ def lower_with_bias_apart(b: Builder, storages: Storages, node: Node) -> bool:
     if (
         bias is None
         or not target_of(out.device).adds_bias_apart
-        or out.dtype not in (*HALF, torch.float32)
-        or out.dtype not in HALF and node.argument("groups", 1) != 1  # by kernels that do add it
+        or out.dtype not in (*COMPUTE, torch.float32)
+        or out.dtype not in COMPUTE and node.argument("groups", 1) != 1  # by kernels that do add it
         or bias.dtype != out.dtype
         or 0 in out.shape
     ):
