@@ -35,7 +35,7 @@ def test_sines_that_heads_share_are_found_once():
 
 def test_sines_that_several_layers_read_are_found_once():
     def f(x, y, positions):
-        sines = (positions * 0.5).sin()  # no more to read than they are
+        sines = (positions * 0.5 + 1).sin()  # of no more to read than they are
         return x * sines, (y + 1).sum(0), y * sines
 
     graph = lowered(f, on_gpu(64), on_gpu(64), on_gpu(64))
