@@ -1,7 +1,7 @@
 """Functions with a graph break that a rewrite removes, each with arguments to call it with."""
-import json
 import logging
 import warnings
+import zlib
 
 import numpy as np
 import torch
@@ -121,7 +121,7 @@ def numbers_gathered_in_a_loop(x):
 
 def unsupported_call(x):
     y = x + 1
-    scale = json.loads("[3]")[0]
+    scale = zlib.crc32(b"three") % 7
     return y * scale
 
 
