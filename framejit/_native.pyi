@@ -28,6 +28,7 @@ A_BINOP: int
 A_RBINOP: int
 A_CALL: int
 A_DICT_KEY_AT: int
+A_DICT_VALUE_AT: int
 A_STATE: int
 
 # What a guard checks of it.

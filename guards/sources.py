@@ -391,6 +391,25 @@ class DictKeySource(Step):
 
 
 @source
+class DictValueSource(Step):
+    """The `index`-th value in the table of a dict or an instance of a subclass, whatever its key is. The order of an
+    OrderedDict may be another one than that of its table."""
+
+    index: int
+
+    def access(self) -> tuple[int, Any]:
+        return native.A_DICT_VALUE_AT, self.index
+
+    def emit(self, em: Emitter) -> None:
+        em.call_object(list, lambda: em.call_object(dict.values, lambda: em.load_source(self.origin)))
+        em.load_object(self.index)
+        em.subscript()
+
+    def name(self) -> str:
+        return f"list({self.origin.name()}.values())[{self.index}]"
+
+
+@source
 class TypeLookupSource(Step):
     """The attribute that the MRO of the class at `origin` holds under `attr`, no descriptor applied."""
 

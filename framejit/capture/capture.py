@@ -48,7 +48,7 @@ from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.base import Value
 from framejit.values.inspection import is_of_program, module_of, mro_of
 from framejit.values.journal import Assumed as AssumedNumber
-from framejit.values.journal import Journal
+from framejit.values.journal import FollowedNumber, Journal
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.classes import is_python_class
 from framejit.values.objects.functions.function_values import CellValue
@@ -246,7 +246,7 @@ class Capture:
             return
         self.take_guard(Guard(source, check, payload, also, self.user_line()))
 
-    def follow_number(self, number: int, source: Source) -> Value:
+    def follow_number(self, number: int, source: Source) -> FollowedNumber:
         """An int that is read at `source`, which a layer alike may have another one of."""
         guard = Guard(source, native.C_EQUALS, number, (), self.user_line())
         if self._guards.setdefault(guard.key(), guard) is guard:

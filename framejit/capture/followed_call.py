@@ -7,7 +7,7 @@ out as it did. Then the call would go the same way, and its changes are made onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard
 
 import torch
@@ -29,7 +29,6 @@ from framejit.values.journal import (
     Length,
     LookedAt,
     Named,
-    NotFollowed,
     Read,
     Wrote,
     int_of,
@@ -42,7 +41,7 @@ from framejit.values.tensors.tensor import TensorValue
 if TYPE_CHECKING:
     from framejit.capture.side_effects import SideEffects
     from framejit.interpreter.capturing import Frame
-    from framejit.values.journal import Owner
+    from framejit.values.journal import Journal, Owner
 
 
 class Reach(NamedTuple):
@@ -164,7 +163,7 @@ class Followed:
         """What the call has made and left, by the ids."""
         self.is_repeatable = (
             reach.is_fixed()
-            and not any(isinstance(event, (Changed, NotFollowed)) for event in self.events)
+            and not any(isinstance(event, Changed) for event in self.events)
             and all(self._note(value, effects) for value in (*self.left, result))
         )
 
@@ -359,12 +358,18 @@ class Repetition:
         self._pairs.numbers[id(found)] = known
         return True
 
-    def carry_out(self, frame: Frame, counterpart: Callable[[Value], Value]) -> None:
-        """Make the changes; `counterpart` gives the values that take the place of others."""
+    def carry_out(
+        self, frame: Frame, counterpart: Callable[[Value], Value], named: Mapping[Source, FollowedNumber]
+    ) -> None:
+        """Make the changes; `counterpart` gives the values that take the place of others, `named` the numbers that are
+        followed in the place of those read from existing objects. Where the call is part of one that is followed, that
+        one's journal is told all the events."""
+        told = _Retold(self, frame.capture.journal, counterpart, named)
         for event in self._followed.events:
             if not isinstance(event, (Appended, Wrote)):
+                told.tell(event)
                 continue
-            value, owner = counterpart(event.value), self._pairs.owners[id(event.owner)]
+            value, owner = counterpart(event.value), self.owner_for(event.owner)
             if isinstance(event, Appended):
                 assert isinstance(owner, ListValue)
                 owner.append(frame, value)
@@ -375,4 +380,62 @@ class Repetition:
                 assert isinstance(owner, ListValue) and isinstance(event.key, Value)
                 place = self.number(event.key)
                 assert place is not None
-                owner.write(frame, place, ConstantValue(place), value)
+                owner.write(frame, place, told.of(event.key), value)
+        told.leave(self._followed.numbers)
+
+    def owner_for(self, owner: Owner) -> Owner:
+        """What takes the place of a list or object."""
+        return self._pairs.owners[id(owner)]
+
+
+class _Retold:
+    """The events of a call that is done once more, told to the journal of the call that it is part of."""
+
+    def __init__(
+        self, repetition: Repetition, journal: Journal, counterpart: Callable[[Value], Value],
+        named: Mapping[Source, FollowedNumber],
+    ) -> None:
+        self._repetition, self._journal, self._counterpart, self._named = repetition, journal, counterpart, named
+        self._numbers: dict[int, FollowedNumber] = {}
+        """By the id of a number of the first call the one that is followed in its place."""
+
+    def of(self, value: Value) -> Value:
+        """What takes the place of a value. Numbers that the call was given are known."""
+        return self._numbers.get(id(value)) or self._counterpart(value)
+
+    def _followed(self, number: FollowedNumber) -> FollowedNumber:
+        known = self._repetition.number(number)
+        assert known is not None
+        return self._numbers.setdefault(id(number), FollowedNumber(self._journal, known))
+
+    def tell(self, event: Event) -> None:
+        if not self._journal.is_kept:
+            return
+        add, owner_for = self._journal.add, self._repetition.owner_for
+        match event:
+            case Read(owner, key, found):
+                known = self._followed(found) if isinstance(found, FollowedNumber) else found and self.of(found)
+                add(Read(owner_for(owner), key if isinstance(key, str) else self.of(key), known))
+            case Held(owner, keys, values):
+                add(Held(owner_for(owner), keys, tuple(value and self.of(value) for value in values)))
+            case Length(owner, number):
+                add(Length(owner_for(owner), self._followed(number)))
+            case Named(number, source):
+                if source in self._named:  # which the journal was told when it was read
+                    self._numbers[id(number)] = self._named[source]
+            case Computed(number, function, (first, second)):
+                operands = self.of(first), self.of(second)
+                add(Computed(self._followed(number), function, operands))
+            case Compared(outcome, function, (first, second)):
+                add(Compared(outcome, function, (self.of(first), self.of(second))))
+            case LookedAt(number):
+                self._look_at(number)
+
+    def _look_at(self, number: FollowedNumber) -> None:
+        if id(number) in self._numbers:
+            self._journal.add(LookedAt(self._numbers[id(number)]))
+
+    def leave(self, numbers: Iterable[FollowedNumber]) -> None:
+        """What is left behind of the call holds these, as plain numbers."""
+        for number in numbers:
+            self._look_at(number)

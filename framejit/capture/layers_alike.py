@@ -43,7 +43,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.journal import FollowedNumber, NotFollowed, int_of
+from framejit.values.journal import FollowedNumber, LookedAt, int_of
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.module import ModuleValue
@@ -249,19 +249,26 @@ class LayersAlike:
         made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq, layer.history)
         if made is None:
             return None
+        numbers: dict[Source, FollowedNumber] = {}
         for guard in layer.guards:
             if guard.check == native.C_EQUALS and guard.source in layer.free:
-                guard = Guard(guard.source, guard.check, named[guard.source], (), guard.user_line)
+                number = named[guard.source]
+                guard = Guard(guard.source, guard.check, number, (), guard.user_line)
+                if capture.journal.is_kept:
+                    assert number is not None
+                    with capture.standing_for(guard.user_line):
+                        numbers[guard.source] = capture.follow_number(number, moved[guard.source])
+                    continue
             if guard.check != native.C_TENSOR:  # which those of the tensors are, that were made anew
                 capture.take_guard(_guard_on(guard, moved))
         capture.seq += layer.steps
         capture.graph.n_ops += layer.n_ops
         self.stamped += 1
         counterparts = _Result(capture.effects, nodes | made, tensors, taken, layer.followed)
+        for value in given:
+            _look_at_numbers(value)
         if repetition is not None:
-            repetition.carry_out(frame, counterparts.of)
-        if repetition is not None or any(map(_holds_followed, given)):
-            capture.journal.add(NotFollowed())
+            repetition.carry_out(frame, counterparts.of, numbers)
         return counterparts.of(layer.result)
 
     def _prepare(self, layer: _Layer, taken: _Pairs) -> None:
@@ -589,9 +596,14 @@ def _nodes_of(result: Value) -> Iterator[fx.Node]:
         yield result.node
 
 
-def _holds_followed(value: Value) -> bool:
+def _look_at_numbers(value: Value) -> None:
+    """Tell the journal that it matters which numbers an argument holds."""
     value = as_realized(value)
-    return isinstance(value, FollowedNumber) or isinstance(value, TupleValue) and any(map(_holds_followed, value.items))
+    if isinstance(value, FollowedNumber):
+        value.journal.add(LookedAt(value))
+    elif isinstance(value, TupleValue):
+        for item in value.items:
+            _look_at_numbers(item)
 
 
 def _number_at(source: Source, root: Source, obj: Any) -> int | None:

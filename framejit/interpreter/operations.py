@@ -13,6 +13,7 @@ from framejit.values.base import Value, deep_realize, realize
 from framejit.values.builtins.formatting import text_of
 from framejit.values.complaints import SPECIAL, refused
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.folding import fold
@@ -153,7 +154,10 @@ class Operations:
         return operators.unary(self, symbol, realize(self, a))
 
     def contains(self: Frame, container: Value, item: Value) -> bool:
-        return operators.contains(self, realize(self, container), realize(self, item))
+        container = realize(self, container)
+        if isinstance(container, HashTable) and container.surely_lacks(item):
+            return False
+        return operators.contains(self, container, realize(self, item))
 
     def subscript(self: Frame, container: Value, key: Value) -> Value:
         return operators.subscript(self, realize(self, container), realize(self, key))

@@ -184,6 +184,8 @@ class Binding:
                     return None
                 case native.A_DICT_KEY_AT:
                     return list(dict.keys(parent))[key]
+                case native.A_DICT_VALUE_AT:
+                    return list(dict.values(parent))[key]
                 case native.A_CALL:
                     return key(parent)
                 case native.A_GETITEM:

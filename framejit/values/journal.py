@@ -102,13 +102,7 @@ class Assumed(NamedTuple):
     source: Source
 
 
-class NotFollowed(NamedTuple):
-    """Something happened that no other event tells of."""
-
-
-Event = (
-    Read | Held | Length | Wrote | Appended | Changed | Named | Computed | Compared | LookedAt | Assumed | NotFollowed
-)
+Event = Read | Held | Length | Wrote | Appended | Changed | Named | Computed | Compared | LookedAt | Assumed
 
 
 class Journal:

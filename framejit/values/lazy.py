@@ -19,6 +19,8 @@ class LazyValue(Value):
     """An existing object that nobody has looked at yet, so that nothing is assumed about it. Whoever looks gets the
     value it turns out to be (`realize`), which brings its guards with it."""
 
+    is_key = False  # of an existing table, so that it has a hash, whatever it is
+
     def __init__(self, obj: Any, source: Source) -> None:
         self.obj, self.source = obj, source
         self._value: Value | None = None

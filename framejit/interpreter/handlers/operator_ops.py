@@ -47,7 +47,7 @@ def is_op(frame: Frame, ins: Instruction) -> None:
 
 @opcode("CONTAINS_OP")
 def contains_op(frame: Frame, ins: Instruction) -> None:
-    container, item = frame.pop(), frame.pop()
+    container, item = frame.pop(), frame.pop_unseen()
     frame.push(ConstantValue(frame.contains(container, item) != bool(ins.arg)))
 
 

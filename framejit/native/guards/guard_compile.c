@@ -244,7 +244,7 @@ static int compile_operator(Node *node, PyObject *opname)
 static int compile_access(GuardTree *tree, Node *node, PyObject *key)
 {
     switch (node->accessor) {
-    case A_ARG: case A_CLOSURE_CELL: case A_INDEX: case A_DICT_KEY_AT:
+    case A_ARG: case A_CLOSURE_CELL: case A_INDEX: case A_DICT_KEY_AT: case A_DICT_VALUE_AT:
         node->index = PyLong_AsSsize_t(key);
         return node->index == -1 && PyErr_Occurred() ? -1 : 0;
     case A_FUNC: case A_DICT: case A_CELL: case A_STATE:

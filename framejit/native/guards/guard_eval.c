@@ -110,17 +110,19 @@ static PyObject *read_item(Node *node, PyObject *parent, PyObject **owned)
     return *owned = PySequence_GetItem(parent, i);
 }
 
-static FJ_APART PyObject *read_key_at(Node *node, PyObject *parent)
+/* The key or the value at a place in the table of a dict, or of an instance of a subclass, whose own order may be
+ * another one. */
+static FJ_APART PyObject *read_place(Node *node, PyObject *parent, int of_key)
 {
-    if (!PyDict_CheckExact(parent))
+    if (!(of_key ? PyDict_CheckExact(parent) : PyDict_Check(parent)))
         return NULL;
-    PyObject *key;
-    /* Without gaps the key stands at its own index, so that reading all keys of a dict takes no quadratic time. */
+    PyObject *key, *value;
+    /* Without gaps the key stands at its own index, so that reading all of a dict takes no quadratic time. */
     int gaps = !fj_layout.dicts || ((PyDictObject *)parent)->ma_keys->dk_nentries != ((PyDictObject *)parent)->ma_used;
     Py_ssize_t i = gaps ? 0 : node->index, pos = i;
-    for (; i >= 0 && PyDict_Next(parent, &pos, &key, NULL); i++)
+    for (; i >= 0 && PyDict_Next(parent, &pos, &key, &value); i++)
         if (i == node->index)
-            return key;
+            return of_key ? key : value;
     return NULL;
 }
 
@@ -156,7 +158,9 @@ static FJ_APART PyObject *read_value(Node *node, PyObject *parent, Frame *frame,
     case A_STATE:
         return Py_None;
     case A_DICT_KEY_AT:
-        return read_key_at(node, parent);
+        return read_place(node, parent, 1);
+    case A_DICT_VALUE_AT:
+        return read_place(node, parent, 0);
     case A_GETITEM:
         return *owned = PyObject_GetItem(parent, node->key);
     case A_BINOP: {

@@ -10,7 +10,7 @@
 
 #define ACCESSORS(X) \
     X(ARG) X(CLOSURE_CELL) X(GLOBAL) X(BUILTIN) X(FUNC) X(CONST) X(ATTR) X(DICT) X(KEY) X(INDEX) X(GETITEM) \
-    X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(CALL) X(DICT_KEY_AT) X(STATE)
+    X(TYPE_LOOKUP) X(CELL) X(BINOP) X(RBINOP) X(CALL) X(DICT_KEY_AT) X(DICT_VALUE_AT) X(STATE)
 #define CHECKS(X) \
     X(TYPE) X(ID) X(EQUALS) X(LEN) X(KEYS) X(NO_KEY) X(NO_ATTR) X(LACKS) X(TENSOR) X(RECORD) X(SAME) X(DISTINCT) X(STATE) \
     X(PY) X(TRUTH) X(SIZES) X(VERSION) X(HOLDS)
@@ -67,7 +67,7 @@ typedef struct {
     int guard_id;
     PyObject *key;
     union {
-        Py_ssize_t index;         /* A_ARG, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT */
+        Py_ssize_t index;         /* A_ARG, A_CLOSURE_CELL, A_INDEX, A_DICT_KEY_AT, A_DICT_VALUE_AT */
         PyObject *operation;      /* A_BINOP, A_RBINOP */
         /* A_KEY, A_GLOBAL, A_BUILTIN, A_ATTR: borrowed, the dictionary of that version keeps it alive */
         PyObject *cached;

@@ -29,6 +29,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, is_constant_object
 from framejit.values.containers.hashing import existing_key, has_own_hash
+from framejit.values.containers.hook_tables import HookTableValue, is_hook_table
 from framejit.values.containers.mapping import DictValue, MappingProxyValue
 from framejit.values.containers.sets import Layout, SetValue
 from framejit.values.inspection import dict_behind, is_a
@@ -45,6 +46,8 @@ def _existing_dict(capture: Capture, obj: Any, source: Source) -> Value:
     if capture.effects.globals_of(obj):
         raise Unsupported("a namespace the captured code has written global variables of", "FJ115")
     kind = next(k for k in (OrderedDict, defaultdict, types.MappingProxyType, dict) if is_a(obj, k))
+    if is_hook_table(obj, source):
+        return HookTableValue(capture, obj, source)
     if kind is types.MappingProxyType:
         behind = dict_behind(obj)
         capture.effects.show_namespace(behind)

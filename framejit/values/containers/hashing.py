@@ -310,6 +310,10 @@ class HashTable(Value):
         """The key that stands for `value`, guarded to be none of the other objects in the table that it could be."""
         return self.tell_apart(frame, as_key(frame, value))
 
+    def surely_lacks(self, value: Value) -> bool:
+        """Whether it can't hold a value, whatever that turns out to be."""
+        return isinstance(value, LazyValue) and value.is_key and not self.items
+
     def search_key(self, frame: Frame, value: Value) -> Any:
         """The key that stands for `value` where the table is only asked whether it holds it, or for its item: an int
         that is left open, and is no key, is assumed to be none of them instead of what it is."""

@@ -125,7 +125,7 @@ class Builder:
                 for key in dict.keys(value)
                 if rng.random() < 0.8
             ]
-            found.append((native.A_DICT_KEY_AT, rng.randrange(4)))
+            found.append((rng.choice((native.A_DICT_KEY_AT, native.A_DICT_VALUE_AT)), rng.randrange(4)))
         elif isinstance(value, (list, tuple, Sized)):
             found += [
                 (rng.choice((native.A_INDEX,) * 5 + (native.A_GETITEM,)), rng.choice((i, i, i - len(value))))

@@ -137,6 +137,12 @@ def _key_at(parent: Any, frame: Frame, key: int) -> Any:
     return list(parent)[key]
 
 
+def _value_at(parent: Any, frame: Frame, key: int) -> Any:
+    if not isinstance(parent, dict) or not 0 <= key < len(parent):
+        raise Failed
+    return list(dict.values(parent))[key]
+
+
 def type_lookup(parent: Any, name: str) -> Any:
     if not isinstance(parent, type):
         raise Failed
@@ -171,6 +177,7 @@ _READERS: dict[int, Callable[[Any, Frame, Any], Any]] = {
     native.A_RBINOP: _binary_reversed,
     native.A_CALL: lambda parent, frame, key: key(parent),
     native.A_DICT_KEY_AT: _key_at,
+    native.A_DICT_VALUE_AT: _value_at,
     native.A_STATE: lambda parent, frame, key: None,
 }
 
