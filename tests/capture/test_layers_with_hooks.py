@@ -113,7 +113,7 @@ def test_layers_with_a_hook_each(stamped, put, grad):
     assert stamped[0] == DEPTH - 1 - (put == "of its own") and len(backend.graphs) == 1
 
 
-@pytest.mark.parametrize("put", ["of its own", "lambda"])  # one function for all is guarded to be one by the interpreter
+@pytest.mark.parametrize("put", ["of its own", "lambda"])  # the interpreter guards that one function is one for all
 def test_they_are_those_of_the_interpreter(monkeypatch, put):
     same_as_interpreted(monkeypatch, lambda: Model(PUT[put]), X)
 
