@@ -42,14 +42,15 @@ class DynamicDims:
     """Which sizes of a function's inputs are assumed, and which are left open, when a capture of it begins.
 
     `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each
-    dimension that entries were made for, and `opened` the dimensions that an entry leaves open; `growing` has those of
-    which captured code itself changes the size, and `own_sizes` what these are now and will be; `never` is
-    `dynamic=False`, or a backend that can't do without the sizes.
+    dimension that entries were made for, `strides` the same of strides, and `opened` the dimensions that an entry
+    leaves open; `growing` has those of which captured code itself changes the size, and `own_sizes` what these are now
+    and will be; `never` is `dynamic=False`, or a backend that can't do without the sizes.
     """
 
     everything: bool = False
     never: bool = False
     assumed: dict[str, list[set[int]]] = field(default_factory=dict)
+    strides: dict[str, list[set[int]]] = field(default_factory=dict)
     opened: dict[str, int] = field(default_factory=dict)
     growing: dict[str, set[int]] = field(default_factory=dict)
     own_sizes: set[int] = field(default_factory=set)
@@ -70,10 +71,8 @@ class DynamicDims:
         for record in records:
             facts = record.expected
             if record.check == native.C_TENSOR and isinstance(facts, TensorFacts):
-                sizes = self.assumed.setdefault(record.source_name, [])
-                sizes.extend(set() for _ in range(len(sizes), len(facts.shape)))
-                for dim, size in enumerate(facts.shape):
-                    sizes[dim].add(size)
+                _add_each(self.assumed.setdefault(record.source_name, []), facts.shape)
+                _add_each(self.strides.setdefault(record.source_name, []), facts.strides or ())
                 self.opened[record.source_name] = self.opened.get(record.source_name, 0) | facts.free_sizes
 
     def is_news(self, change: OwnChange) -> bool:
@@ -104,6 +103,11 @@ class DynamicDims:
             if dim < tensor.dim() and low <= tensor.shape[dim] <= high
         }
 
+    def strides_changed(self, tensor: torch.Tensor, source: Source) -> set[int]:
+        """The dimensions of an input whose strides have been others in earlier entries."""
+        known = zip(tensor.stride(), self.strides.get(source.name(), ()))
+        return {dim for dim, (stride, strides) in enumerate(known) if not strides <= {stride}}
+
     def leaves_open(self, number: float, source: Source) -> bool:
         """Whether a number that has not changed so far is not assumed: with `dynamic=True` an int argument that means
         nothing else to torch's operators."""
@@ -125,6 +129,13 @@ class DynamicDims:
         for dim, (size, sizes) in enumerate(zip(tensor.shape, self.assumed.get(source.name(), ()))):
             if opened >> dim & 1 or 0 < config.dynamic_after <= len(sizes | {size}):
                 yield dim
+
+
+def _add_each(found: list[set[int]], numbers: Sequence[int]) -> None:
+    """Add to the sets of each dimension."""
+    found.extend(set() for _ in range(len(found), len(numbers)))
+    for numbers_of_dim, number in zip(found, numbers):
+        numbers_of_dim.add(number)
 
 
 def among_alike(source_name: str) -> str:

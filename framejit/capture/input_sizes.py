@@ -4,7 +4,7 @@ nodes that read them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -53,11 +53,14 @@ class InputSizes(Conditions):
         self._numbers: dict[Source, Expression] = {}
         self._of_list: dict[tuple[str, int, int, Bounds], Symbol] = {}
 
-    def open(self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim]) -> SymbolicLayout:
+    def open(
+        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim], changed: Container[int] = ()
+    ) -> SymbolicLayout:
         """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken
-        to follow always. Sizes that are equal in parts of a list, as in the layers of a cache, are taken to stay so:
-        one symbol stands for them, and layers ask the same questions. Those that an entry leaves open already are not,
-        for they may have come apart."""
+        to follow always; those of `changed`, that have been others, are taken to be as much apart from what follows as
+        now: each row of `tokens[:, :-1]` begins one behind the end of that before it. Sizes that are equal in parts of
+        a list, as in the layers of a cache, are taken to stay so: one symbol stands for them, and layers ask the same
+        questions. Those that an entry leaves open already are not, for they may have come apart."""
         sizes = [Expression.constant(size) for size in tensor.shape]
         for dim, known in dims.items():
             symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], known.bounds, known.grows)
@@ -72,11 +75,12 @@ class InputSizes(Conditions):
         free_strides = 0
         dense = Expression.constant(1)
         for dim in sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d])):
-            if tensor.stride(dim) == dense.hint and dense.value is None:
+            apart = tensor.stride(dim) - dense.hint
+            if dense.value is None and tensor.stride(dim) > 0 and (apart == 0 or dim in changed):
                 stride = Symbol(f"{source.name()}.stride({dim})", tensor.stride(dim))
                 self.leaves[stride] = Leaf(source, dim, True)
-                self._guard(Condition(Expression.of(stride) - dense, "==", True))
-                strides[dim] = dense
+                strides[dim] = dense + Expression.constant(apart)
+                self._guard(Condition(Expression.of(stride) - strides[dim], "==", True))
                 free_strides |= 1 << dim
             dense = strides[dim] * sizes[dim]
         return SymbolicLayout(

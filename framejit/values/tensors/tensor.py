@@ -538,6 +538,6 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
     if not dims or not can_be_symbolic(obj):
         capture.add_guard(source, native.C_TENSOR, obj)
         return capture.graph.add_input(obj, source)
-    layout = capture.sizes.open(obj, source, dims)
+    layout = capture.sizes.open(obj, source, dims, capture.dynamic.strides_changed(obj, source))
     capture.add_guard(source, native.C_TENSOR, (obj, layout.free_sizes, layout.free_strides))
     return capture.graph.add_input(obj, source, layout)
