@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -18,12 +18,24 @@ class NeedsKnownSizes(Exception):
         self.reason = reason
 
 
+class Place(NamedTuple):
+    """Where a symbol is read: a size, or a stride, of an input."""
+
+    position: int
+    dim: int
+    is_stride: bool = False
+
+    def read(self, inputs: Sequence[torch.Tensor]) -> int:
+        tensor = inputs[self.position]
+        return tensor.stride(self.dim) if self.is_stride else tensor.size(self.dim)
+
+
 def with_symbolic_sizes(backend: B) -> B:
     """Marks a backend that what it makes of a graph may be called with other sizes than those of its example inputs.
 
-    In the fakes of such a graph (`meta["val"]`) symbolic sizes are `torch.SymInt`s; they reach operations through nodes
-    that call `torch.ops.aten.sym_size.int` and Python's operators on ints. To other backends only graphs of known sizes
-    are given.
+    In the fakes of such a graph (`meta["val"]`) symbolic sizes and strides are `torch.SymInt`s; they reach operations
+    through nodes that call `torch.ops.aten.sym_size.int`, `sym_stride.int` and Python's operators on ints. To other
+    backends only graphs of known sizes are given.
     """
     backend.symbolic_sizes = True  # type: ignore[attr-defined]
     return backend

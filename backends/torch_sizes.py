@@ -18,7 +18,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from framejit.backends.shared_memory import writes_into_inputs
-from framejit.backends.symbolic_sizes import NeedsKnownSizes, has_symbols
+from framejit.backends.symbolic_sizes import NeedsKnownSizes, Place, has_symbols
 from framejit.environment.imports_under_way import met_half_a_module
 from framejit.fakes.light_torch import DYNAMO, SOURCES, SYMBOLS, real
 from framejit.symbols.expression import Compound, DataSymbol, Expression, Symbol
@@ -34,6 +34,8 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "//": operator.floordiv, "%": operator.mod, "min": torch.sym_min, "max": torch.sym_max,
 }
 
+_READING: Final = (torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int)
+"""The operations that read sizes and strides."""
 _DYNAMO_NOTE: Final = "_dynamo_propagated_dynamic_indices"
 """The attribute of results in which AOTAutograd leaves word to Dynamo. Plain Python has none such."""
 
@@ -58,14 +60,14 @@ def compile_symbolic(backend: Backend, gm: fx.GraphModule, example_inputs: list[
     if not callable(compiled):
         return compiled  # for the caller to complain about
     graph.assume_what_was_asked()
-    return _called_with_inputs(compiled, tuple(graph.sizes), tuple(graph.kept))
+    return _called_with_inputs(compiled, tuple(graph.places), tuple(graph.kept))
 
 
 def _called_with_inputs(
-    compiled: Callable[..., Any], sizes: tuple[tuple[int, int], ...], kept: tuple[int, ...]
+    compiled: Callable[..., Any], places: tuple[Place, ...], kept: tuple[int, ...]
 ) -> Callable[..., Any]:
     def call(*inputs: torch.Tensor) -> Any:
-        outputs = compiled(*[inputs[i].size(dim) for i, dim in sizes], *[inputs[i] for i in kept])
+        outputs = compiled(*[place.read(inputs) for place in places], *[inputs[i] for i in kept])
         for output in outputs:
             if isinstance(output, torch.Tensor):
                 output.__dict__.pop(_DYNAMO_NOTE, None)
@@ -77,7 +79,7 @@ def _called_with_inputs(
 class _TorchGraph:
     """A graph rewritten for torch's symbols.
 
-    `sizes` says for each placeholder of a number of which input it is which size; `kept` has the inputs that stay
+    `places` says for each placeholder of a number where it is read; `kept` has the inputs that stay
     inputs, which those that carry an int do not.
     """
 
@@ -91,7 +93,7 @@ class _TorchGraph:
         self.ours: dict[Any, Any] = {}  # by symbol of torch: the same integer as ours
         self.theirs: dict[Symbol, Any] = {}  # by symbol of ours: torch's SymInt
         self.conditions: Conditions | None = None
-        self.sizes: list[tuple[int, int]] = []
+        self.places: list[Place] = []
         self.kept: list[int] = []
         self.examples: list[Any] = []
         self.numbers: list[Any] = []
@@ -110,16 +112,17 @@ class _TorchGraph:
 
     def _open(self, i: int, fake: torch.Tensor, example: torch.Tensor, carries_int: bool) -> None:
         """Make torch's symbols for an input with symbolic sizes."""
-        for dim, size in enumerate(fake.shape):
+        for at, size in enumerate((*fake.shape, *fake.stride())):
+            is_stride, dim = divmod(at, fake.dim())
             expression = expression_of(size)
             symbol = expression.lone_symbol if expression is not None else None
-            if symbol is None:
+            if symbol is None or is_stride and symbol in self.theirs:
                 continue
             self.conditions = size.node.conditions  # type: ignore[attr-defined]
-            number = self._number(f"s{i}_{dim}", symbol, carries_int)
+            number = self._number(f"{'t' if is_stride else 's'}{i}_{dim}", symbol, carries_int)
             self.theirs[symbol] = number
             self.ours[number.node._expr] = symbolic(Expression.of(symbol), self.conditions)
-            self.sizes.append((i, dim))
+            self.places.append(Place(i, dim, bool(is_stride)))
             self.numbers.append(number)
         if not carries_int:
             self.kept.append(i)
@@ -147,16 +150,18 @@ class _TorchGraph:
     def _rewritten(self, gm: fx.GraphModule) -> fx.GraphModule:
         graph = fx.Graph()
         copies: dict[fx.Node, Any] = {}
-        read: dict[tuple[fx.Node, int], fx.Node] = {}
-        for (i, dim), number in zip(self.sizes, self.numbers):
-            node = read[self.placeholders[i], dim] = graph.placeholder(f"{self.placeholders[i].name}_size_{dim}")
+        read: dict[tuple[Any, ...], fx.Node] = {}
+        for (i, dim, is_stride), number in zip(self.places, self.numbers):
+            target = _READING[is_stride]
+            name = f"{self.placeholders[i].name}_{'stride' if is_stride else 'size'}_{dim}"
+            node = read[target, self.placeholders[i], dim] = graph.placeholder(name)
             node.meta["val"] = node.meta["example_value"] = number
         for node in gm.graph.nodes:
             if node.op == "placeholder":
                 if _carries_int(node):
                     continue
-            elif node.target is torch.ops.aten.sym_size.int and node.args in read:
-                copies[node] = read[node.args]
+            elif node.target in _READING and (node.target, *node.args) in read:
+                copies[node] = read[node.target, *node.args]
                 continue
             copies[node] = graph.node_copy(node, lambda n: copies[n])
             for key in ("val", "example_value"):
@@ -199,7 +204,7 @@ class _TorchGraph:
         return total
 
     def _symbol(self, symbol: Symbol) -> Any:
-        """Torch's integer for one of our symbols; a stride that is symbolic follows from the sizes."""
+        """Torch's integer for one of our symbols; others follow from those that are read."""
         if symbol not in self.theirs:
             if self.conditions is None:
                 raise NeedsKnownSizes("a size is none of an input")

@@ -458,12 +458,14 @@ def cuda_new_stream(device_index: int, /) -> int:
 class SizeSwitch:
     """Calls what was compiled for the sizes of its arguments.
 
-    `places`: pairs (position of an argument, dimension) of the sizes that matter, at most 12. `miss(*arguments)` gives
-    for sizes that were not met lately what to call, and whether that is for good.
+    `places`: (position of an argument, dimension) of the sizes that matter, at most 12; with True behind, of strides.
+    `miss(*arguments)` gives for sizes that were not met lately what to call, and whether that is for good.
     """
 
     def __new__(
-        cls, places: tuple[tuple[int, int], ...], miss: Callable[..., tuple[Callable[..., Any], bool]]
+        cls,
+        places: tuple[tuple[int, int] | tuple[int, int, bool], ...],
+        miss: Callable[..., tuple[Callable[..., Any], bool]],
     ) -> SizeSwitch: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property

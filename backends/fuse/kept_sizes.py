@@ -17,6 +17,7 @@ from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
 from framejit.backends.fuse.selecting import plainly, samples_of, selector
 from framejit.backends.fuse.sizes.by_size import BySize, Run, Variant
 from framejit.backends.graph_identity import identify
+from framejit.backends.symbolic_sizes import Place
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.expression import Symbol
 
@@ -33,7 +34,7 @@ class KeptSizes(BySize):
             raise NotCacheable("its plan is not for this process")
         identify(module, graph_id)
         symbols = kept.symbols([0] * len(kept.sizes))
-        super().__init__(module, {symbol: (place[3], place[4]) for symbol, place in zip(symbols, kept.sizes)})
+        super().__init__(module, {symbol: Place(*place) for symbol, (_, _, _, *place) in zip(symbols, kept.sizes)})
         self._kept, self._give_up, self._graph_id = kept, give_up, graph_id
 
     def _miss(self, sizes: tuple[int, ...], inputs: tuple[Any, ...]) -> tuple[Run, bool]:

@@ -42,15 +42,17 @@ class DynamicDims:
     """Which sizes of a function's inputs are assumed, and which are left open, when a capture of it begins.
 
     `everything` is `optimize(dynamic=True)`; `assumed` has, by the name of an input's source, the sizes of each
-    dimension that entries were made for, `strides` the same of strides, and `opened` the dimensions that an entry
-    leaves open; `growing` has those of which captured code itself changes the size, and `own_sizes` what these are now
-    and will be; `never` is `dynamic=False`, or a backend that can't do without the sizes.
+    dimension that entries were made for, `strides` the strides of each that did not follow from sizes, and `opened` and
+    `opened_strides` what an entry leaves open; `growing` has those of which captured code itself changes the size, and
+    `own_sizes` what these are now and will be; `never` is `dynamic=False`, or a backend that can't do without the
+    sizes.
     """
 
     everything: bool = False
     never: bool = False
     assumed: dict[str, list[set[int]]] = field(default_factory=dict)
-    strides: dict[str, list[set[int]]] = field(default_factory=dict)
+    strides: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    opened_strides: set[tuple[str, int]] = field(default_factory=set)
     opened: dict[str, int] = field(default_factory=dict)
     growing: dict[str, set[int]] = field(default_factory=dict)
     own_sizes: set[int] = field(default_factory=set)
@@ -71,8 +73,15 @@ class DynamicDims:
         for record in records:
             facts = record.expected
             if record.check == native.C_TENSOR and isinstance(facts, TensorFacts):
-                _add_each(self.assumed.setdefault(record.source_name, []), facts.shape)
-                _add_each(self.strides.setdefault(record.source_name, []), facts.strides or ())
+                sizes = self.assumed.setdefault(record.source_name, [])
+                sizes.extend(set() for _ in range(len(sizes), len(facts.shape)))
+                for dim, size in enumerate(facts.shape):
+                    sizes[dim].add(size)
+                for dim, stride in _strides_apart(facts.shape, facts.strides or ()):
+                    place = record.source_name, dim
+                    self.strides.setdefault(place, set()).add(stride)
+                    if facts.free_strides >> dim & 1:
+                        self.opened_strides.add(place)
                 self.opened[record.source_name] = self.opened.get(record.source_name, 0) | facts.free_sizes
 
     def is_news(self, change: OwnChange) -> bool:
@@ -103,10 +112,19 @@ class DynamicDims:
             if dim < tensor.dim() and low <= tensor.shape[dim] <= high
         }
 
-    def strides_changed(self, tensor: torch.Tensor, source: Source) -> set[int]:
-        """The dimensions of an input whose strides have been others in earlier entries."""
-        known = zip(tensor.stride(), self.strides.get(source.name(), ()))
-        return {dim for dim, (stride, strides) in enumerate(known) if not strides <= {stride}}
+    def strides_changed(self, tensor: torch.Tensor, source: Source) -> dict[int, bool]:
+        """The dimensions of an input whose strides, which did not follow from its sizes, were others in earlier
+        entries; True for those that one leaves open already, which did not fit."""
+        if self.never or not self.strides or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
+            return {}
+        if config.dynamic_after <= 0 or is_of_module(source):
+            return {}
+        places = [(source.name(), dim) for dim in range(tensor.dim())]
+        return {
+            dim: place in self.opened_strides
+            for (dim, stride), place in zip(enumerate(tensor.stride()), places)
+            if place in self.strides and self.strides[place] != {stride}
+        }
 
     def leaves_open(self, number: float, source: Source) -> bool:
         """Whether a number that has not changed so far is not assumed: with `dynamic=True` an int argument that means
@@ -131,11 +149,13 @@ class DynamicDims:
                 yield dim
 
 
-def _add_each(found: list[set[int]], numbers: Sequence[int]) -> None:
-    """Add to the sets of each dimension."""
-    found.extend(set() for _ in range(len(found), len(numbers)))
-    for numbers_of_dim, number in zip(found, numbers):
-        numbers_of_dim.add(number)
+def _strides_apart(shape: Sequence[int], strides: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The dimensions that do not lie side by side in memory, with their strides."""
+    dense = 1
+    for stride, size, dim in sorted(zip(strides, shape, range(len(strides)))):
+        if stride != dense:
+            yield dim, stride
+        dense = stride * size
 
 
 def among_alike(source_name: str) -> str:

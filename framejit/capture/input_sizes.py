@@ -4,7 +4,7 @@ nodes that read them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -16,7 +16,7 @@ from framejit.fakes.metadata import SymbolicLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.late_dataclass import dataclass
-from framejit.symbols.conditions import Condition, Conditions
+from framejit.symbols.conditions import LEAST, Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
 from framejit.symbols.open_dim import OpenDim
 from framejit.symbols.sym_node import symbolic
@@ -54,13 +54,14 @@ class InputSizes(Conditions):
         self._of_list: dict[tuple[str, int, int, Bounds], Symbol] = {}
 
     def open(
-        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim], changed: Container[int] = ()
+        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim], changed: Mapping[int, bool]
     ) -> SymbolicLayout:
         """The layout of an input some of whose dimensions are symbols. Strides that follow from the sizes now are taken
-        to follow always; those of `changed`, that have been others, are taken to be as much apart from what follows as
-        now: each row of `tokens[:, :-1]` begins one behind the end of that before it. Sizes that are equal in parts of
-        a list, as in the layers of a cache, are taken to stay so: one symbol stands for them, and layers ask the same
-        questions. Those that an entry leaves open already are not, for they may have come apart."""
+        to follow always. Those of `changed`, that have been others, are taken to be as much apart from what follows as
+        now: each row of `tokens[:, :-1]` begins one behind the end of that before it. Where what follows is a known
+        number, or an entry that assumed this did not fit, they are symbols. Sizes that are equal in parts of a list, as
+        in the layers of a cache, are taken to stay so: one symbol stands for them, and layers ask the same questions.
+        Those that an entry leaves open already are not, for they may have come apart."""
         sizes = [Expression.constant(size) for size in tensor.shape]
         for dim, known in dims.items():
             symbol = Symbol(f"{source.name()}.size({dim})", tensor.shape[dim], known.bounds, known.grows)
@@ -76,11 +77,15 @@ class InputSizes(Conditions):
         dense = Expression.constant(1)
         for dim in sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), tensor.shape[d])):
             apart = tensor.stride(dim) - dense.hint
-            if dense.value is None and tensor.stride(dim) > 0 and (apart == 0 or dim in changed):
-                stride = Symbol(f"{source.name()}.stride({dim})", tensor.stride(dim))
-                self.leaves[stride] = Leaf(source, dim, True)
-                strides[dim] = dense + Expression.constant(apart)
-                self._guard(Condition(Expression.of(stride) - strides[dim], "==", True))
+            if tensor.stride(dim) >= LEAST and (dim in changed if apart else dense.value is None):
+                symbol = Symbol(f"{source.name()}.stride({dim})", tensor.stride(dim), (LEAST, INFINITE))
+                self.leaves[symbol] = Leaf(source, dim, True)
+                if dense.value is None and not changed.get(dim):
+                    strides[dim] = dense + Expression.constant(apart)
+                    self._guard(Condition(Expression.of(symbol) - strides[dim], "==", True))
+                else:
+                    strides[dim] = Expression.of(symbol)
+                    self._guard_bounds(symbol, symbol.bounds)
                 free_strides |= 1 << dim
             dense = strides[dim] * sizes[dim]
         return SymbolicLayout(

@@ -240,3 +240,17 @@ def test_numbers_of_any_size():
 
     backend = Remembering()
     compare(f, [lambda n=n: (torch.ones(3), n) for n in (5, 7, 0, 1, 2, 100, -1, 1 << 40)], backend, 4)
+
+
+@pytest.mark.parametrize("backend", NAMED)
+def test_strides_that_no_size_tells(backend):
+    """Windows of one size in tensors of any size."""
+
+    def program(x):
+        return (x * 2).sum(1), x.stride(0) + 1, torch.ones(2, x.stride(0))
+
+    fast = framejit.optimize(program, backend=backend)
+    for columns in (9, 11, 14, 10, 21):
+        x = torch.randn(4, columns)[:, :6]
+        assert_same(program(x), fast(x))
+    assert len(fast.entries) == 2

@@ -86,6 +86,49 @@ def test_a_fixed_buffer_stays_one():
     assert len(fast.entries) == 2
 
 
+WINDOWS = {
+    "of one size": lambda x, n: x[:, :6],
+    "at the end": lambda x, n: x[:, -6:],
+    "of any size": lambda x, n: x[:, : 3 + n % 4],
+    "a column": lambda x, n: x[:, 2],
+    "every other": lambda x, n: x[:, ::2],
+    "padded to eight": lambda x, n: torch.nn.functional.pad(x, (0, -x.shape[1] % 8))[:, : x.shape[1]],
+    "of blocks": lambda x, n: x[:, :, None].repeat(1, 1, 5)[:, :4, :3],
+    "transposed": lambda x, n: x[:, :6].t(),
+}
+
+
+@pytest.mark.parametrize("backend", ["fuse", "eager"])
+@pytest.mark.parametrize("cut", WINDOWS)
+def test_windows_of_tensors_of_any_size(cut, backend):
+    """Strides that no size tells, nor a distance from it."""
+    fast = framejit.optimize(lambda x: program(x)[:3] + program(x)[4:], backend=backend)
+    for n, length in enumerate((9, 11, 14, 10, 21, 16, 30, 12, 19, 23, 40)):
+        x = WINDOWS[cut](torch.randn(4, length), n)
+        expected = program(x)
+        assert_same(expected[:3] + expected[4:], fast(x), rtol=1e-5, atol=1e-6)
+    assert len(fast.entries) <= 4 + (cut == "padded to eight")  # side by side, too
+
+
+def test_windows_in_training():
+    model, other = torch.nn.Linear(5, 3), torch.nn.Linear(5, 3)
+    other.load_state_dict(model.state_dict())
+
+    def step(model, x):
+        loss = model(x).square().mean() + x.sum()
+        loss.backward()
+        return loss.detach()
+
+    fast = framejit.optimize(step)
+    for columns in (7, 9, 12, 6, 20, 33):
+        whole = torch.randn(4, columns, requires_grad=True)
+        twin = whole.detach().clone().requires_grad_()
+        assert_close(fast(model, whole[:, :5]), step(other, twin[:, :5]))
+        assert_close(whole.grad, twin.grad)
+        for ours, theirs in zip(model.parameters(), other.parameters()):
+            assert_close(ours.grad, theirs.grad)
+
+
 def test_writes_into_what_was_cut_out():
     def write(x):
         x[:, 1:] *= 2

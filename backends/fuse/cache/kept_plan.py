@@ -39,8 +39,9 @@ class KeptPlan:
     n_inputs: int
     returns: tuple[bool, ...]
     origins: tuple[str, ...]
-    sizes: tuple[tuple[str, float, float, int, int], ...] = ()
-    """For each symbol its name and bounds, and the input and dimension that it is read from."""
+    sizes: tuple[tuple[str, float, float, int, int, bool], ...] = ()
+    """For each symbol its name and bounds, the input and dimension that it is read from, and whether
+    that is its stride."""
     constants: tuple[tuple[Any, ...], ...] = ()
     """For each constant of the graph the number of the first one that is the same tensor, and what that consists of:
     bytes, as hexadecimal text, sizes, strides, dtype, device."""

@@ -40,7 +40,7 @@ from framejit.fakes.storages import storage_of
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.sym_node import symbolic
 
-QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int"))
+QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int", "aten::sym_stride.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
 DROPOUTS: Final = frozenset(
     ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")

@@ -9,7 +9,7 @@ before, and that no variant fits, are run by ATen a few times: a size that never
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.written_expressions import all_hold
 from framejit.backends.graph_identity import identity
+from framejit.backends.symbolic_sizes import Place
 from framejit.config import config
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
@@ -45,15 +46,13 @@ Run = Callable[..., Any]
 
 
 def has_symbols(gm: fx.GraphModule) -> bool:
-    """Whether some input's fake has symbols of framejit's for sizes."""
-    return any(
-        isinstance(size, torch.SymInt) and is_ours(size) for node in placeholders(gm) for size in _fake(node).shape
-    )
+    """Whether some input's fake has symbols of framejit's for sizes or strides."""
+    return any(isinstance(size, torch.SymInt) and is_ours(size) for size in _sizes_and_strides(gm))
 
 
 def has_symbolic_sizes(gm: fx.GraphModule) -> bool:
     """Whether one of these is not known after all."""
-    return any(_symbolic_dims(node) for node in placeholders(gm))
+    return bool(places_of(gm))
 
 
 @dataclass(eq=False)
@@ -96,10 +95,10 @@ CompileStatic = Callable[[fx.GraphModule, list[torch.Tensor], tuple[int, ...]], 
 
 
 class BySize:
-    """Takes the graph's inputs, and runs what fits their sizes. `places` has for each symbol the input and dimension
-    that it is read from."""
+    """Takes the graph's inputs, and runs what fits their sizes, to which strides belong that no size tells. `places`
+    has for each symbol where it is read."""
 
-    def __init__(self, gm: fx.GraphModule, places: Mapping[Symbol, tuple[int, int]]) -> None:
+    def __init__(self, gm: fx.GraphModule, places: Mapping[Symbol, Place]) -> None:
         self.gm, self.eager = gm, gm.forward
         self._read = tuple(places.values())
         self._symbols = tuple(places)
@@ -117,8 +116,8 @@ class BySize:
         """What is made for sizes that nothing fits so far."""
         raise NotImplementedError
 
-    def places(self) -> dict[Symbol, tuple[int, int]]:
-        """For each symbol the input and dimension that it is read from."""
+    def places(self) -> dict[Symbol, Place]:
+        """For each symbol where it is read."""
         return dict(zip(self._symbols, self._read))
 
     def switch(self) -> Run:
@@ -141,7 +140,7 @@ class BySize:
         return [*(graph for variant in self._variants for graph in variant.graphs), *self._static]
 
     def _sizes(self, inputs: Any) -> tuple[int, ...]:
-        return tuple([inputs[position].size(dim) for position, dim in self._read])
+        return tuple([place.read(inputs) for place in self._read])
 
     def _miss(self, sizes: tuple[int, ...], inputs: tuple[torch.Tensor, ...]) -> tuple[Run, bool]:
         variant = next((variant for variant in self._variants if variant.fits(sizes)), None)
@@ -200,10 +199,7 @@ class CompiledBySize(BySize):
         super().__init__(gm, places_of(gm))
         self._compile_symbolic, self._compile_static = compile_symbolic, compile_static
         self._conditions: Conditions = next(
-            size.node.conditions
-            for node in placeholders(gm)
-            for size in _fake(node).shape
-            if isinstance(size, torch.SymInt)
+            size.node.conditions for size in _sizes_and_strides(gm) if isinstance(size, torch.SymInt)
         )
         self._begin(example_inputs)
 
@@ -251,23 +247,34 @@ def _fake(node: fx.Node) -> Any:
     return fake if isinstance(fake, torch.Tensor) else torch.empty(())
 
 
-def _symbolic_dims(node: fx.Node) -> list[tuple[int, Symbol]]:
-    """The dimensions of an input whose sizes are symbols; one that is known to be a symbol that is read elsewhere has
+def _sizes_and_strides(gm: fx.GraphModule) -> Iterator[Any]:
+    """Those of all inputs."""
+    for node in placeholders(gm):
+        fake = _fake(node)
+        yield from (*fake.shape, *_strides(fake))
+
+
+def _strides(fake: torch.Tensor) -> tuple[Any, ...]:
+    return fake.stride() if fake.layout == torch.strided else ()
+
+
+def _symbolic_dims(sizes: Iterable[Any]) -> Iterator[tuple[int, Symbol]]:
+    """The dimensions whose sizes or strides are symbols; one that is known to be a symbol that is read elsewhere has
     that."""
-    found = []
-    for dim, size in enumerate(_fake(node).shape):
+    for dim, size in enumerate(sizes):
         expression = expression_of(size)
         if isinstance(size, torch.SymInt) and expression is not None:
             simplified = size.node.conditions.simplified(expression)
-            found += [(dim, symbol) for symbol in simplified.symbols() if [*simplified.terms] == [(symbol,)]]
-    return found
+            yield from ((dim, symbol) for symbol in simplified.symbols() if [*simplified.terms] == [(symbol,)])
 
 
-def places_of(gm: fx.GraphModule) -> dict[Symbol, tuple[int, int]]:
-    """For each symbol one input and dimension where it is read; all other sizes follow from these by what was asked
-    while capturing."""
-    places: dict[Symbol, tuple[int, int]] = {}
-    for position, node in enumerate(placeholders(gm)):
-        for dim, symbol in _symbolic_dims(node):
-            places.setdefault(symbol, (position, dim))
+def places_of(gm: fx.GraphModule) -> dict[Symbol, Place]:
+    """For each symbol a place where it is read; all other sizes and strides follow from these by what was asked while
+    capturing. Strides are read where no size tells a symbol."""
+    places: dict[Symbol, Place] = {}
+    fakes = [*map(_fake, placeholders(gm))]
+    for is_stride in (False, True):
+        for position, fake in enumerate(fakes):
+            for dim, symbol in _symbolic_dims(_strides(fake) if is_stride else fake.shape):
+                places.setdefault(symbol, Place(position, dim, is_stride))
     return places

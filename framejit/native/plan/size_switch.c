@@ -15,7 +15,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *miss;
     int n;
-    struct { int argument, dim; } places[MAX_SIZES];
+    struct { int argument, dim, is_stride; } places[MAX_SIZES];
     SizeSlot slots[SLOTS];
 } SizeSwitch;
 
@@ -31,7 +31,7 @@ static int read_sizes(const SizeSwitch *self, PyObject *const *args, Py_ssize_t 
         int64_t ndim = FIELD(impl, int64_t, fj_torch.ndim);
         if (dim >= ndim)
             return 0;
-        sizes[i] = direct_sizes(impl, ndim)[dim];
+        sizes[i] = (self->places[i].is_stride ? direct_strides(impl, ndim) : direct_sizes(impl, ndim))[dim];
         /* 2^64 over the golden ratio: Knuth, TAOCP 3, 6.4 */
         mixed = (mixed ^ (uint64_t)sizes[i]) * 0x9E3779B97F4A7C15u;
     }
@@ -96,8 +96,9 @@ static PyObject *size_switch_new(PyTypeObject *type, PyObject *args, PyObject *k
     self->n = (int)n;
     self->vectorcall = size_switch_call;
     for (int i = 0; i < self->n; i++) {
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "ii;SizeSwitch: places are pairs (argument, dimension)",
-            &self->places[i].argument, &self->places[i].dim)) {
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i),
+            "ii|p;SizeSwitch: places are (argument, dimension), and whether the stride is meant",
+            &self->places[i].argument, &self->places[i].dim, &self->places[i].is_stride)) {
             Py_DECREF(self);
             return NULL;
         }

@@ -534,10 +534,10 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
         if static_lookup(cls, "__getattribute__") is not static_lookup(torch.Tensor, "__getattribute__"):
             raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __getattribute__ is its own", "FJ141")
         capture.overrides.meet()
-    dims = capture.dynamic.of(obj, source)
-    if not dims or not can_be_symbolic(obj):
+    dims, changed = capture.dynamic.of(obj, source), capture.dynamic.strides_changed(obj, source)
+    layout = capture.sizes.open(obj, source, dims, changed) if (dims or changed) and can_be_symbolic(obj) else None
+    if layout is None or not (layout.free_sizes or layout.free_strides):
         capture.add_guard(source, native.C_TENSOR, obj)
         return capture.graph.add_input(obj, source)
-    layout = capture.sizes.open(obj, source, dims, capture.dynamic.strides_changed(obj, source))
     capture.add_guard(source, native.C_TENSOR, (obj, layout.free_sizes, layout.free_strides))
     return capture.graph.add_input(obj, source, layout)
