@@ -118,7 +118,7 @@ class _TorchGraph:
             symbol = expression.lone_symbol if expression is not None else None
             if symbol is None or is_stride and symbol in self.theirs:
                 continue
-            self.conditions = size.node.conditions  # type: ignore[attr-defined]
+            self.conditions = size.node.conditions
             number = self._number(f"{'t' if is_stride else 's'}{i}_{dim}", symbol, carries_int)
             self.theirs[symbol] = number
             self.ours[number.node._expr] = symbolic(Expression.of(symbol), self.conditions)

@@ -34,7 +34,7 @@ class KeptSizes(BySize):
             raise NotCacheable("its plan is not for this process")
         identify(module, graph_id)
         symbols = kept.symbols([0] * len(kept.sizes))
-        super().__init__(module, {symbol: Place(*place) for symbol, (_, _, _, *place) in zip(symbols, kept.sizes)})
+        super().__init__(module, {symbol: Place(*place[3:]) for symbol, place in zip(symbols, kept.sizes)})
         self._kept, self._give_up, self._graph_id = kept, give_up, graph_id
 
     def _miss(self, sizes: tuple[int, ...], inputs: tuple[Any, ...]) -> tuple[Run, bool]:
