@@ -442,10 +442,10 @@ class Capture:
 
     def real_object(self, value: TensorValue) -> torch.Tensor:
         """The real tensor behind a graph input."""
-        for known, example in zip(self.graph.inputs, self.graph.examples):
-            if known is value:
-                return example
-        raise Unsupported(f"{value.describe()} was made in the graph")
+        example = self.graph.example_of(value)
+        if example is None:
+            raise Unsupported(f"{value.describe()} was made in the graph")
+        return example
 
     def cell(self, cell: CellType, source: Source, name: str) -> CellValue:
         found = self._cells.get(id(cell))
@@ -589,7 +589,7 @@ class Capture:
         self.overrides.close()
         self.layers.close()
         self.lookups.forget()
-        self.graph.examples.clear()
+        self.graph.close()
         self.sizes.close()
         self.effects.close()
         for value in self.generators:

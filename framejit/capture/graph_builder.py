@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import fx
 
-from framejit.backends.graph_identity import RESIZED, VERSIONS, Layer, has_version, note_layers, note_result
+from framejit.backends.graph_identity import RESIZED, VERSIONS, Layer, note_layers, note_result
 from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
+from framejit.capture.graph_writes import GraphWrites
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -80,6 +81,8 @@ class GraphBuilder:
         self.placeholders: list[fx.Node] = []
         """Those of the inputs; another node may stand for an input later on."""
         self.examples: list[torch.Tensor] = []
+        self._places: dict[fx.Node | int, int] = {}
+        """By placeholders, and by the ids of their values, which inputs they are."""
         self._last_placeholder: fx.Node | None = None
         self.n_ops = 0
         # by storage: of a normal tensor views are normal, also in inference mode, where those of fakes are not
@@ -90,9 +93,7 @@ class GraphBuilder:
         self.copies: list[Copy] = []
         self.leaves: list[TensorValue] = []
         """The tensors made here that captured code wants gradients for."""
-        # how many nodes have written, how many when the versions of all fakes were looked at, and these
-        self._writes = self._writes_noted = 0
-        self._versions: dict[fx.Node, int] = {}
+        self.writes = GraphWrites(self.graph)
         self._wants_gradients = False
         self.needs_histories = False
         """Whether captured code asks for gradients of gradients, so that all fakes need histories of their own."""
@@ -114,19 +115,25 @@ class GraphBuilder:
             node = self.graph.placeholder(_identifier(source.name()))
         node.target = node.name  # the parameter's name: `m.w` and `m_w` are two
         self._last_placeholder = node
-        note_result(node, fake)
+        self._note_result(node, fake)
         node.meta["source"] = source.name()
         value = TensorValue(node, fake, type(tensor), source)
         self._made_in_inference.setdefault(fake.untyped_storage()._cdata, tensor.is_inference())
         self.inputs.append(value)
         self.placeholders.append(node)
         self.examples.append(tensor)
+        self._places[node] = self._places[id(value)] = len(self.inputs) - 1
         self._wants_gradients = self._wants_gradients or fake.requires_grad
         return value
 
     def is_inference(self, value: TensorValue) -> bool:
         """Whether the real tensor is one of inference mode."""
         return self._made_in_inference.get(value.fake.untyped_storage()._cdata, value.fake.is_inference())
+
+    def example_of(self, value: TensorValue) -> torch.Tensor | None:
+        """The real tensor behind an input; None for what was made in the graph."""
+        place = self._places.get(id(value))
+        return None if place is None else self.examples[place]
 
     def input_at(self, source: Source) -> TensorValue:
         """The input that was read at a source. Raises StopIteration where there is none."""
@@ -160,7 +167,8 @@ class GraphBuilder:
         fakes = fx.node.map_arg((node_args, node_kwargs), lambda n: n.meta["val"])
         versions = {key: version_of(t.fake) for key, t in tensors.items()}
         uncounted = any(version < 0 for version in versions.values())
-        before = self._versions_now() if self.metadata.decided_by_data() else None
+        # a backend may divide the graph here
+        before = self.writes.versions() if self._may_end_a_part(target) else None
         out = [(fake, size_keys(fake.shape)) for fake in tensors_in((fakes[1].get("out"),))]
         self._check_out(target, fakes, [fake for fake, _ in out])
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
@@ -193,24 +201,31 @@ class GraphBuilder:
                 ):
                     raise Unsupported(f"{label(target)} gives a view of an inference tensor outside of inference mode")
         if written:
-            self._writes += 1
             storages = {t.fake.untyped_storage()._cdata for t in written}
             self._check_written(written, storages)
-            for tensor in [
-                *written,
-                *(t for t in self.inputs if t not in written and t.fake.untyped_storage()._cdata in storages),
-            ]:
+            for tensor in [*written, *self._inputs_in(storages, written)]:
                 self.program.tensor_written(tensor)
         node = self._create_node(
             target, is_method, *fx.node.map_aggregate((node_args, node_kwargs), _as_graph_argument)
         )
-        node.meta["written"] = [t.fake for t in written]
+        if before is not None or self._may_end_a_part(target):  # it finds the first size that data decides
+            node.meta[VERSIONS] = self.writes.versions() if before is None else before
+        self._note_writes(node, [t.fake for t in written])
+        if name_of(target) in LAYS_OUT_ANEW:
+            self.writes.tensor_moved()
         if any(size_keys(fake.shape) != sizes for fake, sizes in out):
             node.meta[RESIZED] = True
-        # a backend may divide the graph here
-        if self.metadata.decided_by_data() or operation_name(target) in BETWEEN_PARTS:
-            node.meta[VERSIONS] = self._versions_now() if before is None else before
         return self._added(node, result, tensors)
+
+    def _inputs_in(self, storages: set[int], but: list[TensorValue]) -> list[TensorValue]:
+        """The inputs whose memory is among these, in their order, apart from some."""
+        nodes = {node for storage in storages for node in self.writes.results_in(storage) if node.op == "placeholder"}
+        own = {*map(id, but)}
+        found = [self.inputs[place] for place in sorted(self._places[node] for node in nodes)]
+        return [tensor for tensor in found if id(tensor) not in own]
+
+    def _may_end_a_part(self, target: Any) -> bool:
+        return self.metadata.decided_by_data() or operation_name(target) in BETWEEN_PARTS
 
     def _create_node(self, target: Any, is_method: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
         # `x.uniform_(**{"from": 0.0})`, which the code of a graph module can't write
@@ -283,15 +298,15 @@ class GraphBuilder:
     def _note_versions(self, node: fx.Node) -> None:
         """Note which versions tensors have before a node that a graph may be divided at. What is not in it is as when
         it was made."""
-        node.meta[VERSIONS] = self._versions_now()
+        node.meta[VERSIONS] = self.writes.versions()
 
-    def _versions_now(self) -> dict[fx.Node, int]:
-        if self._writes != self._writes_noted:
-            self._writes_noted = self._writes
-            self._versions = {
-                known: fake._version for known in self.graph.nodes if has_version(fake := known.meta.get("val"))
-            }
-        return self._versions
+    def _note_result(self, node: fx.Node, result: Any) -> None:
+        note_result(node, result)
+        self.writes.add_result(node)
+
+    def _note_writes(self, node: fx.Node, written: list[torch.Tensor]) -> None:
+        node.meta["written"] = written
+        self.writes.add_write(node, written)
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()
@@ -361,9 +376,11 @@ class GraphBuilder:
             if origin is not None:
                 self.origins[added] = Origin(origin.seq + later, origin.code, origin.position)
             if node in again:
-                note_result(added, fakes[node])
+                self._note_result(added, fakes[node])
                 for fake in _tensors_of(fakes[node]):
                     self._made_in_inference.setdefault(fake.untyped_storage()._cdata, fake.is_inference())
+            else:
+                self.writes.add_result(added)
         self.layers.append(Layer(nodes, list(made.values())))
         return made
 
@@ -387,7 +404,7 @@ class GraphBuilder:
         node = self.graph.call_method("requires_grad_", (tensor.proxy(),))
         node.meta["written"] = list[torch.Tensor]()
         self._note_versions(node)
-        note_result(node, tensor.fake)
+        self._note_result(node, tensor.fake)
         self._added(node, None, {})
         tensor.node = node
 
@@ -395,10 +412,10 @@ class GraphBuilder:
         """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
         the memory of `data`."""
         self.program.tensor_written(tensor)
-        self._writes += 1
         call = OpaqueCall(_set_data, "set_data", "it gives a tensor the memory of another", "set_data")
         node = self.graph.call_function(call, (tensor.proxy(), data.proxy()))
-        node.meta["written"] = [tensor.fake]
+        self._note_writes(node, [tensor.fake])
+        self.writes.tensor_moved()
         self._added(node, None, {})
 
     def number_in(self, tensor: TensorValue, stand_in: float | torch.SymInt) -> fx.Node:
@@ -425,7 +442,7 @@ class GraphBuilder:
 
     def _wrap(self, result: Any, node: fx.Node, tensors: dict[int, TensorValue]) -> Value:
         if isinstance(result, torch.Tensor):
-            note_result(node, result)
+            self._note_result(node, result)
             known = tensors.get(id(result))
             if known is not None:  # in-place: the result is the argument itself
                 return known
@@ -454,6 +471,12 @@ class GraphBuilder:
         return _plain(result)
 
     # ---- state for restarts and breaks -----------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of the program's tensors, and of what only a capture asks."""
+        self.examples.clear()
+        self._places.clear()
+        self.writes.close()
 
     def finish(self, outputs: list[TensorValue]) -> tuple[fx.GraphModule, list[TensorValue], list[torch.Tensor]]:
         """Close the graph: its module, the inputs that are used, and example inputs in that order."""

@@ -89,6 +89,9 @@ class _Layer:
     """The guards, for a module that comes behind the arguments of the frame."""
     tensors: list[tuple[TensorValue, Guard]] = field(default_factory=list)
     """The inputs that were read from the module, and what guards them."""
+    elsewhere: list[tuple[TensorValue, Guard]] = field(default_factory=list)
+    """Those that had been read from elsewhere before, as an optimizer's list of parameters, and what guards that they
+    are the same."""
     given_on: set[fx.Node] = field(default_factory=set)
     """The nodes whose results are the call's."""
     classes: set[type] = field(default_factory=set)
@@ -246,6 +249,13 @@ class LayersAlike:
             ):
                 return None
             nodes[known.node], tensors[known.node] = value.node, value
+        for known, guard in layer.elsewhere:
+            other = capture.known(_read(guard.source, layer.root, module.obj))
+            if not (isinstance(other, TensorValue) and self._is_plain_input(other) and self._is_plain_input(known)):
+                return None
+            if other.cls is not known.cls or not is_like(known.fake, other.fake):
+                return None
+            nodes[known.node], tensors[known.node] = other.node, other
         made = capture.graph.stamp(layer.nodes, nodes, layer.given_on, capture.seq - layer.seq, layer.history)
         if made is None:
             return None
@@ -261,6 +271,10 @@ class LayersAlike:
                     continue
             if guard.check != native.C_TENSOR:  # which those of the tensors are, that were made anew
                 capture.take_guard(_guard_on(guard, moved))
+        for known, guard in layer.elsewhere:
+            same = tensors[known.node].source
+            assert same is not None
+            capture.take_guard(Guard(moved[guard.source], guard.check, None, (same,), guard.user_line))
         capture.seq += layer.steps
         capture.graph.n_ops += layer.n_ops
         self.stamped += 1
@@ -282,7 +296,12 @@ class LayersAlike:
             layer.usable = False
             return
         inputs = {value.source: value for value in self._capture.graph.inputs if value.source is not None}
-        for guard in layer.guards:
+        for guard in [*layer.guards]:
+            if guard.check == native.C_SAME and through[guard.source] and not through[guard.also[0]]:
+                value = inputs.get(guard.also[0])
+                if value is not None and _can_be_read(guard.source, layer.root):
+                    layer.elsewhere.append((value, guard))
+                    layer.guards.remove(guard)
             if guard.check == native.C_TENSOR and through[guard.source]:
                 value = inputs.get(guard.source)
                 if value is None or value.attrs or not _can_be_read(guard.source, layer.root):
@@ -296,7 +315,7 @@ class LayersAlike:
             if any(through[source] or source in way for source in sources):
                 layer.usable = False
                 return
-        own = {*layer.nodes, *(value.node for value, _ in layer.tensors), *taken.nodes}
+        own = {*layer.nodes, *(value.node for value, _ in (*layer.tensors, *layer.elsewhere)), *taken.nodes}
         read = {value.node for value in inputs.values() if value.source is not None and not through[value.source]}
         for node in layer.nodes:
             for argument in node.all_input_nodes:
@@ -323,6 +342,17 @@ class LayersAlike:
             for guard in layer.guards
             if not (guard.check == native.C_EQUALS and guard.source in layer.free)
         ])
+
+    def _is_plain_input(self, value: TensorValue) -> bool:
+        """Whether it is an input that is as the program has it, of which nothing is known besides."""
+        graph = self._capture.graph
+        return not (
+            graph.example_of(value) is None
+            or value.attrs
+            or value.made_as
+            or value.node.op != "placeholder"
+            or graph.writes.into(value.fake)
+        )
 
     def _names_own(self, layer: _Layer, guards: list[Guard], through: _Through) -> bool:
         """Whether a guard that does not lead through the module names something in it, or on the way to it: a key of a

@@ -194,6 +194,12 @@ class Assumed(Protocol):
     def holds_only_here(self, why: str) -> None: ...
 
 
+class Writes(Protocol):
+    """What the nodes of the graph have written into."""
+
+    def into(self, fake: torch.Tensor) -> list[fx.Node]: ...
+
+
 class Graph(Protocol):
     """The graph under construction."""
 
@@ -206,10 +212,12 @@ class Graph(Protocol):
     copies: list[Copy]
     leaves: list[TensorValue]
     graph: fx.Graph
+    writes: Writes
     n_ops: int
 
     def add_input(self, tensor: torch.Tensor, source: Source, layout: SymbolicLayout | None = None) -> TensorValue: ...
     def input_at(self, source: Source) -> TensorValue: ...
+    def example_of(self, value: TensorValue) -> torch.Tensor | None: ...
     def call(
         self, target: Any, args: tuple[Value, ...] | list[Value], kwargs: dict[str, Value] | None = None,
         is_method: bool = False,

@@ -36,8 +36,8 @@ class KnownValues:
             not is_computable(node.operation)
             or node.name.startswith(("empty", "new_empty"))
             or takes_sizes((*node.args, *node.kwargs.values()))
-            or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value not in self._values for value in node.values())
+            or may_warn(node.operation, *node.fake_arguments())  # in each call
             or any(value.has_symbolic_sizes for value in results)
             or any(
                 value.storage in self._own or value.numel() * value.itemsize > self.most_bytes(node)

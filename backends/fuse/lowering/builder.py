@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -42,6 +43,10 @@ class Builder:
         """Buffers that loops of matrix products fill."""
         self._constants: list[torch.Tensor] = []
         self._unrealised: WeakSet[LazyBuffer] = WeakSet()
+        self._in_memory: dict[str, list[LazyBuffer]] = {}
+        """By memories the contents that lie there."""
+        self._versions: Counter[str] = Counter()
+        """By memories how many buffers refer to them."""
 
     # ---- buffers ----
 
@@ -61,6 +66,7 @@ class Builder:
         name = name or self.free_name("t")
         made = Buffer(name, as_sizes(sizes), as_sizes(strides), dtype, device, input, memory, constant)
         self.buffers[name] = made
+        self._versions[made.memory] += 1
         return made
 
     def free_name(self, prefix: str) -> str:
@@ -84,7 +90,7 @@ class Builder:
     def next_version(self, buffer: Buffer) -> Buffer:
         """The buffer as it is after something has been written into it."""
         first = self.buffers[buffer.memory]
-        number = sum(other.memory == first.memory for other in self.buffers.values())
+        number = self._versions[first.memory]
         return self.buffer(
             first.sizes,
             first.strides,
@@ -195,7 +201,9 @@ class Builder:
 
     def held(self, buffer: Buffer) -> LazyBuffer:
         """The content of a buffer that something else fills."""
-        return LazyBuffer(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
+        content = LazyBuffer(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
+        self._in_memory.setdefault(buffer.memory, []).append(content)
+        return content
 
     def prepare(self, *operands: Tensor) -> None:
         """Put into memory what can't be read otherwise."""
@@ -287,6 +295,7 @@ class Builder:
         """From here on the content is read from the buffer."""
         content.put(buffer)
         self._unrealised.discard(content)
+        self._in_memory.setdefault(buffer.memory, []).append(content)
 
     def layout(self, tensor: Tensor) -> Layout:
         """The tensor in memory."""
@@ -295,11 +304,12 @@ class Builder:
     def readers_of(self, memory: str) -> Iterator[LazyBuffer]:
         """The contents that are not in memory themselves and depend on what is in this one."""
         known: dict[LazyBuffer, bool] = {}
+        found = {reader for held in self._in_memory.get(memory, ()) for reader in held.readers()}
         # in the order of their making, for a program must come out the same each time
         return (
             content
-            for content in sorted(self._unrealised, key=lambda content: content.number)
-            if content.reads_memory(memory, known)
+            for content in sorted(found, key=lambda content: content.number)
+            if content in self._unrealised and content.reads_memory(memory, known)
         )
 
     # ---- nodes ----

@@ -9,9 +9,10 @@ indices of the content.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Final
+from weakref import ref
 
 import torch
 
@@ -114,6 +115,9 @@ class LazyBuffer:
         """Whether it is some fake storage's content; each has its own."""
         self.cuts: Cuts | None = None
         """The pieces, each with loops of its own, in which it is put into memory."""
+        self._read_by: list[ref[LazyBuffer]] = []
+        for parent in {*self.parents}:
+            parent._read_by.append(ref(self))
         self.is_returned = False
         """Whether it is read again when the graph has run: by the program, or by a backward that computes anew, from
         it, what was made of it here and compares the two. So it is read as memory holds it here, too."""
@@ -153,6 +157,18 @@ class LazyBuffer:
                 else any(parent.reads_memory(memory, known) for parent in self.parents)
             )
         return known[self]
+
+    def readers(self) -> Iterator[LazyBuffer]:
+        """The contents that were made of this one, or of such, and may still read it. They are not kept alive for
+        that."""
+        seen: set[LazyBuffer] = set()
+        waiting = [self]
+        while waiting:
+            for reader in filter(None, (each() for each in waiting.pop()._read_by)):
+                if reader.buffer is None and reader not in seen:
+                    seen.add(reader)
+                    waiting.append(reader)
+        return iter(seen)
 
     def indices_at(self, place: Index) -> list[Index]:
         """The root's indices of the element that lies at a place, for a dense root."""

@@ -113,7 +113,7 @@ class _Assembly:
                 outputs = [numbers[edge] for edge in segment.outputs]
                 segments.append(ViewSegment(outputs, recorded.view_positions(segment)))
             else:
-                kept[number] = [part.joint.number(value) for value in part.saved]
+                kept[number] = part.joint.numbers(part.saved)
                 segments.append(self._segment(number, part, sources, numbers))
         return Differentiable(
             self.gm.forward, accounts, self.torch_state, self.default_dtype, recorded.n_inputs,

@@ -96,13 +96,15 @@ class JointGraph:
             if node.writes and isinstance(node.args[1], Value) and node.args[0] in self.inputs
         }
 
-    def number(self, value: Value) -> int:
-        """The number of an input, or of a result of a forward operation; the same for each backward of one forward."""
-        return self._forward_values().index(value)
+    def numbers(self, values: Iterable[Value]) -> list[int]:
+        """The numbers of inputs, and of results of forward operations; the same for each backward of one forward."""
+        known = {value: number for number, value in reversed([*enumerate(self._forward_values())])}
+        return [known[value] for value in values]
 
-    def value(self, number: int) -> Value:
-        """The input or result of this number."""
-        return self._forward_values()[number]
+    def values(self, numbers: Iterable[int]) -> list[Value]:
+        """The inputs and results of these numbers."""
+        known = self._forward_values()
+        return [known[number] for number in numbers]
 
     def _forward_values(self) -> list[Value]:
         return [

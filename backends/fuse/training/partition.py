@@ -116,7 +116,7 @@ def parted(joint: JointGraph, kept: Sequence[int] | None = None, share: float = 
         }
         saved = [*dict.fromkeys((*saved, *(value for values in of_segment.values() for value in values)))]
     else:
-        saved = [joint.value(number) for number in kept]
+        saved = joint.values(kept)
         of_segment = dict.fromkeys(looked_at, saved)
     parts = {}
     for backward in joint.backwards:

@@ -47,16 +47,14 @@ def _least(frame: Frame, step: TensorValue) -> float | None:
     graph = frame.capture.graph
     if step.source is None or step.fake.device.type != "cpu" or not step.fake.is_floating_point():
         return None
-    example = next((real for value, real in zip(graph.inputs, graph.examples) if value is step), None)
+    example = graph.example_of(step)
     if example is None or not _is_count(example):
         return None
-    storage = step.fake.untyped_storage()._cdata
     least = 0.0
-    for node in graph.graph.nodes:
-        if any(fake.untyped_storage()._cdata == storage for fake in node.meta.get("written", ())):
-            if not _adds_one(node, step.node):
-                return None
-            least += 1
+    for node in graph.writes.into(step.fake):
+        if not _adds_one(node, step.node):
+            return None
+        least += 1
     frame.capture.add_guard(step.source, native.C_PY, _is_count)
     return least
 
