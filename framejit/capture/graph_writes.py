@@ -75,4 +75,5 @@ class GraphWrites:
 
 
 def _memory(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata
+    memory: int = fake.untyped_storage()._cdata
+    return memory

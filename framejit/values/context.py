@@ -212,8 +212,10 @@ class Graph(Protocol):
     copies: list[Copy]
     leaves: list[TensorValue]
     graph: fx.Graph
-    writes: Writes
     n_ops: int
+
+    @property
+    def writes(self) -> Writes: ...
 
     def add_input(self, tensor: torch.Tensor, source: Source, layout: SymbolicLayout | None = None) -> TensorValue: ...
     def input_at(self, source: Source) -> TensorValue: ...
