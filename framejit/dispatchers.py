@@ -262,7 +262,7 @@ def _restore(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
 
 def _reduce(dispatcher: Dispatcher) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
     """How a dispatcher is pickled and copied: by name where its name leads to it, else by its function and options."""
-    fn = dispatcher.__wrapped__
+    fn = dispatcher.function
     found: Any = sys.modules.get(fn.__module__)
     for name in fn.__qualname__.split("."):
         found = getattr(found, name, None)

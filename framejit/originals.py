@@ -10,5 +10,5 @@ from framejit._native import Dispatcher
 def function_behind(target: Any) -> Any:
     """The function that was optimized, of an optimized one; anything else as it is."""
     if isinstance(target, Dispatcher):
-        return target.__wrapped__
+        return target.function
     return getattr(target, "_framejit_verified", target) if isinstance(target, FunctionType) else target

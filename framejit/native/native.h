@@ -82,7 +82,7 @@ typedef struct EntryCache {
     PyObject *code;                         /* the code object whose argument slots the entries take */
     PyObject *options;
     PyObject *children;  /* set of the per-code caches filled while entries of this one ran, or NULL */
-    PyObject *dict, *weakrefs;
+    PyObject *weakrefs;
     struct EntryCache *next, *previous;     /* the caches of code objects form a ring */
     Entry *last_late_hit;                   /* compared only, never followed */
     unsigned long long hits, misses;

@@ -154,7 +154,6 @@ int cache_traverse(EntryCache *cache, visitproc visit, void *arg)
     Py_VISIT(cache->entries);
     Py_VISIT(cache->options);
     Py_VISIT(cache->children);
-    Py_VISIT(cache->dict);
     return 0;
 }
 
@@ -163,7 +162,6 @@ int cache_clear(EntryCache *cache)
     Py_CLEAR(cache->entries);
     Py_CLEAR(cache->options);
     Py_CLEAR(cache->children);
-    Py_CLEAR(cache->dict);
     return 0;
 }
 
@@ -257,7 +255,6 @@ static PyMemberDef base_members[] = {
 };
 static PyGetSetDef base_getset[] = {
     {"entries", get_entries, NULL, "The entries, in the order in which they are tried.", NULL},
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -269,7 +266,6 @@ PyTypeObject EntryCache_Type = {
     .tp_methods = base_methods,
     .tp_members = base_members,
     .tp_getset = base_getset,
-    .tp_dictoffset = offsetof(EntryCache, dict),
     .tp_weaklistoffset = offsetof(EntryCache, weakrefs),
 };
 

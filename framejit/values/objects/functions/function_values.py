@@ -613,7 +613,7 @@ def _call_of_object(capture: Capture, obj: types.MethodType, source: Source) -> 
 def _optimized_function(capture: Capture, obj: Any, source: Source) -> Value:
     """An optimized function that captured code calls is looked through."""
     capture.add_guard(source, native.C_ID, obj)
-    return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+    return wrap(capture, obj.function, AttrSource(source, "function"))
 
 
 @wraps(types.CellType)
