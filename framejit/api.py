@@ -16,9 +16,9 @@ from framejit.errors import InvalidTarget
 from framejit.events import Status, hub
 from framejit.events.ledger import ledger
 from framejit.events.log import log_writer, split_names
-from framejit.optimized_module import OptimizedModule, optimize_module, original_of
+from framejit.optimized_module import OptimizedModule, optimize_module
 from framejit.options import DEFAULTS, Choices, Options, check_names, make_options
-from framejit.originals import function_behind
+from framejit.originals import function_behind, original_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

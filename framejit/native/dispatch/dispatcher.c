@@ -330,7 +330,26 @@ static PyObject *dispatcher_class(PyObject *self, void *unused)
     return Py_NewRef((PyObject *)&PyFunction_Type);
 }
 
+/* What a class makes of functions with these names in its body. */
+static PyObject *dispatcher_set_name(PyObject *self, PyObject *args)
+{
+    PyObject *owner, *name, *method;
+    if (!PyArg_ParseTuple(args, "OU:__set_name__", &owner, &name))
+        return NULL;
+    if (PyUnicode_CompareWithASCIIString(name, "__new__") == 0)
+        method = PyStaticMethod_New(self);
+    else if (PyUnicode_CompareWithASCIIString(name, "__init_subclass__") == 0
+        || PyUnicode_CompareWithASCIIString(name, "__class_getitem__") == 0)
+        method = PyClassMethod_New(self);
+    else
+        Py_RETURN_NONE;
+    int bad = method == NULL || PyObject_SetAttr(owner, name, method) < 0;
+    Py_XDECREF(method);
+    return bad ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef dispatcher_methods[] = {
+    {"__set_name__", dispatcher_set_name, METH_VARARGS, NULL},
     {"lookup", dispatcher_lookup, METH_O,
      "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, NULL},
