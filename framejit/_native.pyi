@@ -147,6 +147,8 @@ class EntryCache:
     """The entries known for one code object."""
 
     options: Any
+    raising: Any
+    resume_points: Any
     skip: bool
     @property
     def entries(self) -> tuple[Entry, ...]: ...

@@ -153,6 +153,8 @@ int cache_traverse(EntryCache *cache, visitproc visit, void *arg)
 {
     Py_VISIT(cache->entries);
     Py_VISIT(cache->options);
+    Py_VISIT(cache->raising);
+    Py_VISIT(cache->resume_points);
     Py_VISIT(cache->children);
     return 0;
 }
@@ -161,6 +163,8 @@ int cache_clear(EntryCache *cache)
 {
     Py_CLEAR(cache->entries);
     Py_CLEAR(cache->options);
+    Py_CLEAR(cache->raising);
+    Py_CLEAR(cache->resume_points);
     Py_CLEAR(cache->children);
     return 0;
 }
@@ -247,6 +251,8 @@ static PyMethodDef base_methods[] = {
 };
 static PyMemberDef base_members[] = {
     {"options", T_OBJECT, offsetof(EntryCache, options), 0, "Whatever the maker attached."},
+    {"raising", T_OBJECT, offsetof(EntryCache, raising), 0, "Places at which graphs raised, if any did."},
+    {"resume_points", T_OBJECT, offsetof(EntryCache, resume_points), 0, "Of a resume function: those of its frame."},
     {"code", T_OBJECT, offsetof(EntryCache, code), READONLY, "The code object whose argument slots the entries take."},
     {"hits", T_ULONGLONG, offsetof(EntryCache, hits), READONLY, "Calls served by an entry found here."},
     {"misses", T_ULONGLONG, offsetof(EntryCache, misses), READONLY, "Calls for which on_miss was asked."},

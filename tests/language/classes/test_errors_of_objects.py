@@ -217,7 +217,3 @@ def test_what_is_missing_where_it_is_deleted():
         ] + [message(getattr, o, "a") for o in (existing, made, plain)]
 
     check_state(lambda: fn, (X, OneSlot()), (X, OneSlot()))
-
-
-class Plain:
-    pass
