@@ -1,6 +1,8 @@
 """The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it
 changes."""
+import copy
 import random
+import warnings
 from collections import OrderedDict
 
 import numpy as np
@@ -184,6 +186,68 @@ def test_it_prints_once(capsys):
 
     same(f, torch.ones(2))
     assert capsys.readouterr().out == "here\n"
+
+
+def test_it_warns_once():
+    def f(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        with warnings.catch_warnings(record=True) as inner:
+            warnings.simplefilter("always")
+            warnings.warn("inside", UserWarning, stacklevel=1)
+        return x + len(inner)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert torch.equal(same(f, torch.ones(2)), torch.full((2,), 2.0))
+    assert [str(w.message) for w in seen] == ["careful"]
+
+
+def test_what_is_held_weakly_changes_once():
+    """A scheduler of learning rates puts a function in the place of the optimizer's `step` that has the optimizer by a
+    weak reference in a variable."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    x, before = torch.ones(4, 3), copy.deepcopy(model)
+
+    def step(model, x, optimizer, scheduler):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(step, model, x, optimizer, scheduler)
+    parameters = list(before.parameters())
+    gradients = torch.autograd.grad(before(x).square().mean(), parameters)
+    for now, was, gradient in zip(model.parameters(), parameters, gradients, strict=True):
+        torch.testing.assert_close(now, was - 0.1 * gradient)
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_attributes_of_functions_change_once():
+    def f(x):
+        f.calls += 1
+        f.seen.append(x)
+        return x * f.calls
+
+    f.calls, f.seen = 0, []
+    fast = framejit.optimize(f, backend="eager", verify=True)
+
+    @framejit.optimize(backend="eager", verify=True)
+    def counted(x):
+        counted.calls += 1
+        return x * counted.calls
+
+    counted.calls = 0
+    with outcomes() as seen:
+        assert fast(torch.ones(2)).tolist() == [1, 1] and fast(torch.ones(2)).tolist() == [2, 2]
+        assert counted(torch.ones(2)).tolist() == [1, 1] and counted(torch.ones(2)).tolist() == [2, 2]
+    assert [event.outcome for event in seen] == ["same"] * 4
+    assert f.calls == len(f.seen) == counted.calls == 2
 
 
 def test_nan_is_nan_and_infinity_infinity():
