@@ -22,6 +22,7 @@ from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PLAIN = (type(None), bool, int, float, str)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type, ModuleType, CodeType, torch.dtype, torch.device)
 
 
@@ -174,7 +175,8 @@ class _Copier:
         return World(self.memo[id(self.world.fn)], args, kwargs, tuple(self.reachable.names), self.memo.kept)
 
     def _complete(self) -> None:
-        """What deepcopy leaves out: gradients of parameters, and attributes that a class keeps out of its pickles."""
+        """What deepcopy leaves out: gradients of parameters, and attributes that a class keeps out of its pickles, or
+        writes into them as another value, as a gradient scaler does."""
         for obj in self.reachable.objects():
             twin = self.memo.get(id(obj))
             if twin is None or twin is obj:
@@ -190,8 +192,9 @@ class _Copier:
                 and type(obj) is type(twin)
                 and not isinstance(obj, FunctionType)
             ):
-                for name in [name for name in attributes if name not in copies]:
-                    copies[name] = self._copied(attributes[name])
+                for name, value in list(attributes.items()):
+                    if type(value) in _PLAIN or type(copies.get(name, self)) is not type(value):
+                        copies[name] = self._copied(value)
 
     def _copied(self, obj: Any) -> Any:
         return self.memo[id(obj)] if id(obj) in self.memo else copy.deepcopy(obj, self.memo)

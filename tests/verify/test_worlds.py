@@ -326,3 +326,23 @@ def test_gradients_and_attributes_that_pickles_leave_out_are_copied():
             fast(model, optimizer, torch.randn(2, 3, 8))
             module(torch.randn(2, 3, 8)).sum().backward()
     assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 4
+
+
+def test_attributes_that_pickles_have_as_other_values_are_copied():
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(x):
+        optimizer.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return scaler.get_scale()
+
+    fast = framejit.optimize(train, backend="eager", verify=True)
+    with outcomes() as seen:
+        for _ in range(3):
+            fast(torch.ones(2, 3))
+    assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 3
+    assert scaler._get_growth_tracker() == 3
