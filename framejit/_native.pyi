@@ -148,6 +148,8 @@ class EntryCache:
     """The entries known for one code object."""
 
     options: Any
+    raising: Any
+    resume_points: Any
     skip: bool
     @property
     def entries(self) -> tuple[Entry, ...]: ...
@@ -176,8 +178,9 @@ class Dispatcher(EntryCache):
     ) -> Dispatcher: ...
     __name__: str
     __qualname__: str
+    __wrapped__: Any  # what the function says that it wraps; else the function
     @property
-    def __wrapped__(self) -> FunctionType: ...
+    def function(self) -> FunctionType: ...
     @property
     def on_miss(self) -> _OnMiss: ...
     @property

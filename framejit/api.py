@@ -4,26 +4,23 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from types import FunctionType, MethodType
 from typing import Any, TextIO, TypeVar, Unpack, overload
 
 import torch
 
 from framejit import _native
-from framejit._native import Dispatcher
 from framejit.config import config
 from framejit.dispatchers import bound_call, drop_entries, make_dispatcher, settle_background
 from framejit.errors import InvalidTarget
 from framejit.events import Status, hub
 from framejit.events.ledger import ledger
 from framejit.events.log import log_writer, split_names
-from framejit.optimized_module import OptimizedModule, optimize_module, original_of
+from framejit.optimized_module import OptimizedModule, optimize_module
 from framejit.options import DEFAULTS, Choices, Options, check_names, make_options
-from framejit.originals import function_behind
+from framejit.originals import function_behind, original_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_WRITTEN_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 @overload
@@ -33,7 +30,7 @@ def optimize(fn: None = None, /, *, disable: bool = False, **asked: Unpack[Choic
 def optimize(fn: F | None = None, /, *, disable: bool = False, **asked: Unpack[Choices]) -> Any:
     """A faster `fn` that does the same: compiled when it is first called, and again for arguments that need other code.
 
-    Works on functions, methods, objects with a Python `__call__` and `torch.nn.Module`s, directly or as a decorator
+    Works on functions, methods, objects that can be called and `torch.nn.Module`s, directly or as a decorator
     (`@optimize`, `@optimize(fullgraph=True)`). An optimized module shares everything with the module it was made from,
     which stays as it was.
 
@@ -126,11 +123,11 @@ def _optimize(target: Any, chosen: Callable[..., Options], disable: bool) -> Any
         return functools.partial(_optimize(target.func, chosen, disable), *target.args, **target.keywords)
     if isinstance(target, MethodType):
         return MethodType(_optimize(target.__func__, chosen, disable), target.__self__)
-    if isinstance(target, _WRITTEN_IN_C):
-        return _optimize(_in_python(target), chosen, disable)
-    if callable(target) and isinstance(type(target).__call__, (FunctionType, Dispatcher)):
+    if callable(target):
         call = function_behind(type(target).__call__)
-        return bound_call(target, chosen(name=call.__qualname__, **_place(call)))
+        if isinstance(call, FunctionType):
+            return bound_call(target, chosen(name=call.__qualname__, **_place(call)))
+        return _optimize(_in_python(target), chosen, disable)
     raise InvalidTarget(
         "optimize takes a function, a method, an object that can be called or a torch.nn.Module, not "
         f"{type(target).__name__}"
@@ -144,12 +141,13 @@ def _place(fn: Any) -> dict[str, Any]:
 
 
 def _in_python(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A Python function around one that is written in C."""
+    """A Python function around a callable that is written in C. With a cache, it has what asks for the cache, too."""
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
+    call.__dict__.update((name, getattr(fn, name)) for name in ("cache_info", "cache_clear") if hasattr(fn, name))
     return call
 
 

@@ -109,7 +109,7 @@ def drop_entries() -> None:
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     """Called by the native core where no entry fits: compiles the call, or decides that it stays Python's."""
-    if builtins_are_replaced(fn.__code__):
+    if builtins_are_replaced(fn.__code__) or sys.is_finalizing():
         return None
     if owner.options is None and _WITHOUT_TENSORS in sys.modules and _computes_nothing(owner, fn, flat_args):
         return None  # of thousands of frames; nothing is imported, and nothing else is to be known of them
@@ -262,7 +262,7 @@ def _restore(fn: FunctionType, options: Options) -> Dispatcher | FunctionType:
 
 def _reduce(dispatcher: Dispatcher) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
     """How a dispatcher is pickled and copied: by name where its name leads to it, else by its function and options."""
-    fn = dispatcher.__wrapped__
+    fn = dispatcher.function
     found: Any = sys.modules.get(fn.__module__)
     for name in fn.__qualname__.split("."):
         found = getattr(found, name, None)

@@ -118,7 +118,7 @@ def _owners_of(fn: Any) -> list[EntryCache]:
     options = getattr(fn, "options", None)  # of a function that verifies calls, and stands in front of a dispatcher
     function = getattr(fn, "_framejit_verified", fn)
     found: list[EntryCache] = [
-        owner for owner in live_dispatchers() if owner.__wrapped__ is function and options in (None, owner.options)
+        owner for owner in live_dispatchers() if owner.function is function and options in (None, owner.options)
     ]
     seen_by_hook = _native.code_cache(function.__code__)
     return found or ([seen_by_hook] if seen_by_hook is not None and seen_by_hook.entries else [])
@@ -142,7 +142,7 @@ def _graphs(root: EntryCache) -> Iterator[tuple[CompiledGraph, str]]:
 
 
 def _place(owner: EntryCache) -> str:
-    resume = getattr(getattr(owner, "__wrapped__", None), "_framejit_resume", None)
+    resume = getattr(getattr(owner, "function", None), "_framejit_resume", None)
     if resume is None:
         options, code = owner.options, owner.code
         named = getattr(options, "file", None) is not None

@@ -19,6 +19,7 @@ import torch
 
 from framejit.dispatchers import bound_call
 from framejit.options import Options
+from framejit.originals import ClassOfOriginal, original_of
 
 M = TypeVar("M", bound=torch.nn.Module)
 
@@ -26,13 +27,10 @@ _subclasses: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKe
 
 
 class _Signature:
-    """What `inspect.signature` finds on an instance. On a class there is nothing to find: its signature is that of its
-    `__init__`."""
+    """What `inspect.signature` finds: on an instance that of calls, on the class that of the module's own class."""
 
     def __get__(self, optimized: OptimizedModule | None, owner: type) -> inspect.Signature:
-        if optimized is None:
-            raise AttributeError("__signature__")
-        return inspect.signature(original_of(optimized))
+        return inspect.signature(_plain_class(owner) if optimized is None else original_of(optimized))
 
 
 class OptimizedModule:
@@ -40,6 +38,11 @@ class OptimizedModule:
 
     __slots__ = ()
     __signature__ = _Signature()
+    __class__ = ClassOfOriginal()
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Another of the module's kind, which `type(self)(...)` makes, is a plain module."""
+        return _plain_class(cls)(*args, **kwargs)
 
     def __init_subclass__(cls) -> None:
         """The module's class is not told of the subclass: it may keep a register of those that users write."""
@@ -57,15 +60,15 @@ class OptimizedModule:
         return original_of(self)._replicate_for_data_parallel()
 
 
-def original_of(optimized: Any) -> Any:
-    """The module that was given to `optimize`."""
-    return optimized.__call__.__self__
-
-
 def dispatcher_of(optimized: Any) -> Any:
     """The dispatcher that calls run through, or the function in front of one that verifies some of them; both have
     `options`."""
     return optimized.__call__.__func__
+
+
+def _plain_class(cls: type) -> type:
+    """The class of modules that a class of optimized modules was made of."""
+    return next(base for base in cls.__mro__ if not issubclass(base, OptimizedModule))
 
 
 def options_of(optimized: Any) -> Options:

@@ -29,10 +29,10 @@ class FrameCompilation:
     ) -> None:
         self.owner, self.fn, self.flat_args, self.options, self.key = owner, fn, flat_args, owner.options, key
         self.resume: ResumeCode | None = getattr(fn, "_framejit_resume", None)
-        known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
+        known = owner.resume_points or next((e.tag.resume_points for e in owner.entries), None)
         # all entries of a function share its resume functions
         self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)
-        self.points.raising.update(getattr(owner, "raising", {}))
+        self.points.raising.update(owner.raising or {})
         self.origins = self.points.origins = self.points.origins or Origins()
         self.weight_changes = 0  # how often entries of the function were outdated by new weights
         self.frame_id = new_frame_id()

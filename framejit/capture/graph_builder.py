@@ -245,6 +245,9 @@ class GraphBuilder:
             raise Unsupported(f"Tensor.{name}() of an input whose sizes are not assumed")
         if name == "detach_":  # a change that is counted nowhere
             for tensor in tensors.values():
+                if tensor.source is not None and not tensor.fake.requires_grad:
+                    # a view raises; which of those without a history are views is not guarded
+                    raise Unsupported(f"detach_() of {tensor.describe()}, which may be a view")
                 self.program.tensor_written(tensor)
         if name in LOOKS_AT_PLACE:
             storages = {t.fake.untyped_storage()._cdata for t in tensors.values()}

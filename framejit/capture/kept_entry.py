@@ -127,7 +127,7 @@ def kept_entry(
 
 def resume_points(owner: Any, compiler: Compiler) -> ResumePoints:
     """Where the entries of an owner go on after graph breaks: all share them."""
-    known = getattr(owner, "resume_points", None) or next((e.tag.resume_points for e in owner.entries), None)
+    known = owner.resume_points or next((e.tag.resume_points for e in owner.entries), None)
     return known or ResumePoints(compiler.on_miss, owner.options)
 
 

@@ -81,8 +81,9 @@ typedef struct EntryCache {
     PyObject *entries;  /* tuple; replaced, never changed, so that a scan needs one reference only */
     PyObject *code;                         /* the code object whose argument slots the entries take */
     PyObject *options;
+    PyObject *raising, *resume_points;      /* what captures left for the next one, or NULL */
     PyObject *children;  /* set of the per-code caches filled while entries of this one ran, or NULL */
-    PyObject *dict, *weakrefs;
+    PyObject *weakrefs;
     struct EntryCache *next, *previous;     /* the caches of code objects form a ring */
     Entry *last_late_hit;                   /* compared only, never followed */
     unsigned long long hits, misses;

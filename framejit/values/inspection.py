@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from framejit import _native as native
+
 _MODULE = vars(type)["__module__"]
 _QUALNAME = vars(type)["__qualname__"]
 _DICT = vars(type)["__dict__"]
@@ -35,8 +37,10 @@ def annotation_parts(annotation: Any) -> tuple[Any, ...]:
 
 
 def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
-    """Whether the type of `obj` derives from `classes`."""
-    return issubclass(type(obj), classes)
+    """Whether the type of `obj` derives from `classes`. An optimized function, which a class may have for a method, is
+    a function."""
+    cls = type(obj)
+    return issubclass(types.FunctionType if cls is native.Dispatcher else cls, classes)
 
 
 def module_of(cls: type) -> str:

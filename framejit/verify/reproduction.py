@@ -47,6 +47,7 @@ from pathlib import Path
 import torch
 
 import framejit
+from framejit.originals import function_behind
 from framejit.verify.difference import first_difference
 
 try:
@@ -57,7 +58,7 @@ except (ImportError, ValueError):  # the function's file is no module that can b
     spec.loader.exec_module(function)
 for name in {qualname!r}.split("."):
     function = getattr(function, name)
-function = getattr(function, "__wrapped__", function)
+function = function_behind(function)
 compiled = framejit.optimize(function, backend="eager")
 # the first is the call that was compiled, where it is known; the last one differed
 for path in sorted(Path(__file__).parent.glob("call-*.pt")):

@@ -34,7 +34,7 @@ class Sample:
 
 def verifying(dispatcher: Dispatcher, options: Options) -> FunctionType:
     """A function that calls through the dispatcher and verifies a sample of the calls."""
-    fn: Any = dispatcher.__wrapped__
+    fn: Any = dispatcher.function
     shadow, sample = Shadow(dispatcher, fn, options), Sample(options.verify)
 
     @functools.wraps(fn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -200,18 +201,26 @@ def _together(*restorers: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def plain_python() -> Iterator[None]:
-    """Within the block nothing is compiled or dispatched, and what this thread prints goes nowhere: the program printed
-    it already."""
+    """Within the block nothing is compiled or dispatched, and what this thread prints or warns of goes nowhere: the
+    program said it already."""
     global _plain_runs
-    out, err = sys.stdout, sys.stderr
+    out, err, show, thread = sys.stdout, sys.stderr, warnings.showwarning, threading.get_ident()
+
+    def drop(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != thread:
+            show(*args, **kwargs)
+
     with _changing:
         _plain_runs += 1
         _native.set_disabled(True)
     muted = _Muted(out), _Muted(err)
     sys.stdout, sys.stderr = muted
+    warnings.showwarning = drop
     try:
         yield
     finally:
+        if warnings.showwarning is drop:
+            warnings.showwarning = show
         if (sys.stdout, sys.stderr) == muted:
             sys.stdout, sys.stderr = out, err
         with _changing:

@@ -3,12 +3,15 @@ call only.
 
 Arguments, variables of enclosing functions and the globals that the function and its neighbours in the module name are
 copied together, once, so that what was shared stays shared. Functions of the module are copied too where their
-variables or globals were, to see the copies.
+variables or globals were, to see the copies; so are weak references, by which a scheduler of learning rates has the
+optimizer that it belongs to.
 """
 from __future__ import annotations
 
 import copy
+import functools
 import os
+import weakref
 from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,6 +22,7 @@ from framejit.originals import function_behind
 from framejit.values.inspection import instance_dict
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PLAIN = (type(None), bool, int, float, str)
 _ATOMS = (type(None), bool, int, float, complex, str, bytes, type, ModuleType, CodeType, torch.dtype, torch.device)
 
 
@@ -29,9 +33,12 @@ class CannotCopy(Exception):
 class World:
     """A function with its arguments, and the state around it by the names a reader would use."""
 
-    def __init__(self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...]) -> None:
+    def __init__(
+        self, fn: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], names: tuple[str, ...], kept: Any = ()
+    ) -> None:
         self.fn, self.args, self.kwargs = fn, args, kwargs
         self._names = names
+        self._kept = kept  # what nothing else here may hold but weakly
 
     def state(self) -> dict[str, Any]:
         """The objects that a call may have changed, by names: arguments, variables of enclosing functions, globals."""
@@ -69,6 +76,7 @@ class _Reachable:
         self.names: dict[str, None] = {}
         self.functions: dict[int, tuple[Any, FunctionType]] = {}
         self.tensors: dict[int, torch.Tensor] = {}
+        self.weak: dict[int, weakref.ref[Any]] = {}
         self._seen: dict[int, Any] = {}
         todo: list[Any] = [fn, roots]
         while todo:
@@ -91,6 +99,7 @@ class _Reachable:
             ):
                 self.functions[id(obj)] = (obj, function)
                 yield from self._of_function(function)
+                yield from _attributes(obj, function).values()
         elif isinstance(obj, (list, tuple, set, frozenset)):
             yield from obj
         elif isinstance(obj, dict):
@@ -99,6 +108,11 @@ class _Reachable:
             yield _contents(obj)
         elif isinstance(obj, MethodType):
             yield from (obj.__func__, obj.__self__)
+        elif type(obj) is weakref.ref:
+            self.weak[id(obj)] = obj
+            yield obj()
+        elif isinstance(obj, functools.partial):
+            yield from (obj.func, obj.args, obj.keywords)
         else:
             yield from (instance_dict(obj) or {}).values()
 
@@ -113,12 +127,29 @@ class _Reachable:
                     yield self.home[name]
 
 
+class _Memo(dict[int, Any]):
+    """What `copy.deepcopy` looks copies up in: of weak references, which it would share, new ones to copies."""
+
+    def __init__(self, weak: dict[int, weakref.ref[Any]]) -> None:
+        super().__init__()
+        self.kept: list[Any] = []
+        self._weak = weak
+
+    def get(self, key: int, default: Any = None) -> Any:
+        if key in self._weak and key not in self:
+            there = self._weak[key]()
+            twin = there if there is None else copy.deepcopy(there, self)
+            self.kept.append(twin)
+            self[key] = self._weak[key] if twin is None else weakref.ref(twin)
+        return super().get(key, default)
+
+
 class _Copier:
     def __init__(self, world: World) -> None:
         self.world = world
         self.reachable = _Reachable(world.fn, (world.args, world.kwargs))
         self.globals: dict[str, Any] = dict(world.fn.__globals__)
-        self.memo: dict[int, Any] = {}
+        self.memo = _Memo(self.reachable.weak)
         self.cells: dict[int, tuple[CellType, CellType]] = {}
 
     def copy(self) -> World:
@@ -131,19 +162,21 @@ class _Copier:
                 twin_cell.cell_contents = self._copied(cell.cell_contents)
             except ValueError:  # a variable without a value yet
                 pass
-        for _, function in self.reachable.functions.values():
+        for obj, function in self.reachable.functions.values():
             twin = self.memo[id(function)]
             twin.__defaults__, twin.__kwdefaults__ = (
                 self._copied(function.__defaults__),
                 self._copied(function.__kwdefaults__),
             )
+            twin.__dict__.update((name, self._copied(value)) for name, value in _attributes(obj, function).items())
         for name in self.reachable.names:
             self.globals[name] = self._copied(self.world.fn.__globals__[name])
         self._complete()
-        return World(self.memo[id(self.world.fn)], args, kwargs, tuple(self.reachable.names))
+        return World(self.memo[id(self.world.fn)], args, kwargs, tuple(self.reachable.names), self.memo.kept)
 
     def _complete(self) -> None:
-        """What deepcopy leaves out: gradients of parameters, and attributes that a class keeps out of its pickles."""
+        """What deepcopy leaves out: gradients of parameters, and attributes that a class keeps out of its pickles, or
+        writes into them as another value, as a gradient scaler does."""
         for obj in self.reachable.objects():
             twin = self.memo.get(id(obj))
             if twin is None or twin is obj:
@@ -159,8 +192,9 @@ class _Copier:
                 and type(obj) is type(twin)
                 and not isinstance(obj, FunctionType)
             ):
-                for name in [name for name in attributes if name not in copies]:
-                    copies[name] = self._copied(attributes[name])
+                for name, value in list(attributes.items()):
+                    if type(value) in _PLAIN or type(copies.get(name, self)) is not type(value):
+                        copies[name] = self._copied(value)
 
     def _copied(self, obj: Any) -> Any:
         return self.memo[id(obj)] if id(obj) in self.memo else copy.deepcopy(obj, self.memo)
@@ -194,6 +228,14 @@ def _contents(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
+
+
+def _attributes(obj: Any, function: FunctionType) -> dict[str, Any]:
+    """What the program keeps in a function; of one that verifies calls, in that."""
+    if not hasattr(obj, "_framejit_verified"):
+        return vars(function)
+    own = ("__wrapped__", "_framejit_verified", "options")
+    return {name: value for name, value in vars(obj).items() if name not in own}
 
 
 def names_of(code: CodeType) -> set[str]:

@@ -2,6 +2,7 @@
 import copy
 import functools
 import inspect
+import operator
 import pickle
 import types
 
@@ -136,6 +137,18 @@ def test_a_function_written_in_c():
     fast = framejit.optimize(torch.relu, backend=backend)
     assert torch.equal(fast(X - 2), torch.relu(X - 2))
     assert backend.runs == 1
+
+
+def test_objects_written_in_c_that_can_be_called():
+    @framejit.optimize(backend="eager")
+    @functools.lru_cache
+    def cached(n):
+        return torch.ones(n) * n
+
+    assert cached(2) is cached(2) and cached.cache_info().hits == 1
+    cached.cache_clear()
+    assert cached.cache_info().hits == 0 and cached(2).tolist() == [2, 2]
+    assert framejit.optimize(operator.itemgetter(1), backend="eager")([1, X]) is X
 
 
 def test_optimizing_twice_takes_the_function_inside():

@@ -258,6 +258,33 @@ def test_another_class_with_a_call_of_its_own(backend):
     assert torch.equal(fast(X), -X)
 
 
+def test_its_class_is_that_of_the_module(net, fast):
+    assert fast.__class__ is Net and isinstance(fast, Net) and not isinstance(fast, nn.Linear)
+    other = Net.__new__(Net)
+    assert type(other) is Net
+    for another in (fast.__class__(), type(fast)()):
+        assert type(another) is Net and another.first.weight is not fast.first.weight
+        assert another(X).shape == (3, 2)
+    fast.__class__ = type("Renamed", (Net,), {"forward": lambda self, x: x * 2})
+    assert type(net).__name__ == fast.__class__.__name__ == "Renamed" and torch.equal(fast(X), X * 2)
+
+
+def test_captured_code_sees_the_class_of_the_module(net, fast):
+    def fn(x):
+        return fast(x), fast.__class__, isinstance(fast, Net), isinstance(fast, nn.Linear), isinstance(fast, Twice)
+
+    class Twice(Net):
+        def forward(self, x):
+            return x * 2
+
+    backend = CountingBackend()
+    outer = framejit.optimize(fn, backend=backend)
+    assert outer(X)[1:] == (Net, True, False, False) and len(backend.graphs) == 1
+    net.__class__ = Twice
+    y, *said = outer(X)
+    assert torch.equal(y, X * 2) and said == [Twice, True, False, True]
+
+
 def test_deepcopy_is_independent_and_optimized(net, fast, backend):
     twin = copy.deepcopy(fast)
     assert isinstance(twin, OptimizedModule) and isinstance(twin, Net)

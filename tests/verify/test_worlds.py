@@ -1,6 +1,8 @@
 """The plain run happens on copies: the program sees one call's effects, and correct code is found correct whatever it
 changes."""
+import copy
 import random
+import warnings
 from collections import OrderedDict
 
 import numpy as np
@@ -186,6 +188,68 @@ def test_it_prints_once(capsys):
     assert capsys.readouterr().out == "here\n"
 
 
+def test_it_warns_once():
+    def f(x):
+        warnings.warn("careful", UserWarning, stacklevel=1)
+        with warnings.catch_warnings(record=True) as inner:
+            warnings.simplefilter("always")
+            warnings.warn("inside", UserWarning, stacklevel=1)
+        return x + len(inner)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert torch.equal(same(f, torch.ones(2)), torch.full((2,), 2.0))
+    assert [str(w.message) for w in seen] == ["careful"]
+
+
+def test_what_is_held_weakly_changes_once():
+    """A scheduler of learning rates puts a function in the place of the optimizer's `step` that has the optimizer by a
+    weak reference in a variable."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    x, before = torch.ones(4, 3), copy.deepcopy(model)
+
+    def step(model, x, optimizer, scheduler):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(step, model, x, optimizer, scheduler)
+    parameters = list(before.parameters())
+    gradients = torch.autograd.grad(before(x).square().mean(), parameters)
+    for now, was, gradient in zip(model.parameters(), parameters, gradients, strict=True):
+        torch.testing.assert_close(now, was - 0.1 * gradient)
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
+def test_attributes_of_functions_change_once():
+    def f(x):
+        f.calls += 1
+        f.seen.append(x)
+        return x * f.calls
+
+    f.calls, f.seen = 0, []
+    fast = framejit.optimize(f, backend="eager", verify=True)
+
+    @framejit.optimize(backend="eager", verify=True)
+    def counted(x):
+        counted.calls += 1
+        return x * counted.calls
+
+    counted.calls = 0
+    with outcomes() as seen:
+        assert fast(torch.ones(2)).tolist() == [1, 1] and fast(torch.ones(2)).tolist() == [2, 2]
+        assert counted(torch.ones(2)).tolist() == [1, 1] and counted(torch.ones(2)).tolist() == [2, 2]
+    assert [event.outcome for event in seen] == ["same"] * 4
+    assert f.calls == len(f.seen) == counted.calls == 2
+
+
 def test_nan_is_nan_and_infinity_infinity():
     same(lambda x: (x / x.sum(), float("nan"), [x.sum().item() * 0]), torch.tensor([0.0, float("inf")]))
 
@@ -262,3 +326,23 @@ def test_gradients_and_attributes_that_pickles_leave_out_are_copied():
             fast(model, optimizer, torch.randn(2, 3, 8))
             module(torch.randn(2, 3, 8)).sum().backward()
     assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 4
+
+
+def test_attributes_that_pickles_have_as_other_values_are_copied():
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train(x):
+        optimizer.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return scaler.get_scale()
+
+    fast = framejit.optimize(train, backend="eager", verify=True)
+    with outcomes() as seen:
+        for _ in range(3):
+            fast(torch.ones(2, 3))
+    assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 3
+    assert scaler._get_growth_tracker() == 3

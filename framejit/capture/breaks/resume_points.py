@@ -86,5 +86,5 @@ class ResumePoints:
         found = self.dispatchers.get(id(fn))
         if found is None:
             found = self.dispatchers[id(fn)] = native.Dispatcher(fn, self.on_miss, self.options)
-            found.resume_points = self  # type: ignore[attr-defined]
+            found.resume_points = self
         return found

@@ -236,8 +236,9 @@ static PyObject *dispatcher_bind(PyObject *self, PyObject *obj, PyObject *type)
     return PyMethod_New(self, obj);
 }
 
-/* Names the dispatcher does not know are the function's: __name__, __module__, __defaults__, and what users set on
- * it. */
+/* Names the dispatcher does not know are the function's, to read and to write: __name__, __defaults__, and what the
+ * program keeps in it, such as a count of calls. So whoever has the function itself, as captured code does, finds the
+ * same. */
 static PyObject *dispatcher_getattro(PyObject *obj, PyObject *name)
 {
     PyObject *value = PyObject_GenericGetAttr(obj, name), *fn = ((Dispatcher *)obj)->fn;
@@ -248,27 +249,42 @@ static PyObject *dispatcher_getattro(PyObject *obj, PyObject *name)
     return value;
 }
 
+static int dispatcher_setattro(PyObject *obj, PyObject *name, PyObject *value)
+{
+    PyObject *own = _PyType_Lookup(Py_TYPE(obj), name), *fn = ((Dispatcher *)obj)->fn;
+    if (fn == NULL || (own && Py_TYPE(own)->tp_descr_set))
+        return PyObject_GenericSetAttr(obj, name, value);
+    return PyObject_SetAttr(fn, name, value);
+}
+
+/* These names the type itself has too, so that the fall-through above would never be reached. */
 static PyObject *get_from_function(PyObject *obj, void *name)
 {
     PyObject *fn = ((Dispatcher *)obj)->fn;
-    /* these the type itself has too, so that the fall-through above would never be reached */
-    PyObject *dict = ((Dispatcher *)obj)->cache.dict;
-    PyObject *own = dict ? PyDict_GetItemString(dict, name) : NULL;
-    if (own)
-        return Py_NewRef(own);
     if (fn == NULL)
         Py_RETURN_NONE;
     return PyObject_GetAttrString(fn, name);
 }
 
-static int set_own(PyObject *obj, PyObject *value, void *name)
+static int set_on_function(PyObject *obj, PyObject *value, void *name)
 {
-    PyObject *dict = PyObject_GenericGetDict(obj, NULL);
-    if (dict == NULL)
+    PyObject *fn = ((Dispatcher *)obj)->fn;
+    if (fn == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this dispatcher was cleared by the garbage collector");
         return -1;
-    int bad = value ? PyDict_SetItemString(dict, name, value) : PyDict_DelItemString(dict, name);
-    Py_DECREF(dict);
-    return bad;
+    }
+    return PyObject_SetAttrString(fn, name, value);
+}
+
+/* What the program has wrapped, if the function says so; else the function. */
+static PyObject *get_wrapped(PyObject *obj, void *name)
+{
+    PyObject *value = get_from_function(obj, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        value = Py_NewRef(((Dispatcher *)obj)->fn);
+    }
+    return value;
 }
 
 static PyObject *dispatcher_repr(PyObject *obj)
@@ -314,22 +330,43 @@ static PyObject *dispatcher_class(PyObject *self, void *unused)
     return Py_NewRef((PyObject *)&PyFunction_Type);
 }
 
+/* What a class makes of functions with these names in its body. */
+static PyObject *dispatcher_set_name(PyObject *self, PyObject *args)
+{
+    PyObject *owner, *name, *method;
+    if (!PyArg_ParseTuple(args, "OU:__set_name__", &owner, &name))
+        return NULL;
+    if (PyUnicode_CompareWithASCIIString(name, "__new__") == 0)
+        method = PyStaticMethod_New(self);
+    else if (PyUnicode_CompareWithASCIIString(name, "__init_subclass__") == 0
+        || PyUnicode_CompareWithASCIIString(name, "__class_getitem__") == 0)
+        method = PyClassMethod_New(self);
+    else
+        Py_RETURN_NONE;
+    int bad = method == NULL || PyObject_SetAttr(owner, name, method) < 0;
+    Py_XDECREF(method);
+    return bad ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef dispatcher_methods[] = {
+    {"__set_name__", dispatcher_set_name, METH_VARARGS, NULL},
     {"lookup", dispatcher_lookup, METH_O,
      "lookup(flat_args) -> Entry | None: the entry a call with these values would run."},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef dispatcher_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The original function."},
+    {"function", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "The original function."},
     {"on_miss", T_OBJECT, offsetof(Dispatcher, on_miss), READONLY, "Asked for an entry when none matches."},
     {"follow", T_OBJECT, offsetof(Dispatcher, follow), READONLY, "Of one for calls of an object; else None."},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef dispatcher_getset[] = {
     {"__class__", dispatcher_class, NULL, NULL, NULL},
-    {"__doc__", get_from_function, set_own, NULL, "__doc__"},
-    {"__module__", get_from_function, set_own, NULL, "__module__"},
+    {"__dict__", get_from_function, set_on_function, NULL, "__dict__"},
+    {"__doc__", get_from_function, set_on_function, NULL, "__doc__"},
+    {"__module__", get_from_function, set_on_function, NULL, "__module__"},
+    {"__wrapped__", get_wrapped, set_on_function, NULL, "__wrapped__"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 PyTypeObject Dispatcher_Type = {
@@ -341,6 +378,7 @@ PyTypeObject Dispatcher_Type = {
     .tp_repr = dispatcher_repr,
     CALLED_BY_VECTOR(Dispatcher),
     .tp_getattro = dispatcher_getattro,
+    .tp_setattro = dispatcher_setattro,
     .tp_descr_get = dispatcher_bind,
     .tp_methods = dispatcher_methods,
     .tp_members = dispatcher_members,

@@ -153,8 +153,9 @@ int cache_traverse(EntryCache *cache, visitproc visit, void *arg)
 {
     Py_VISIT(cache->entries);
     Py_VISIT(cache->options);
+    Py_VISIT(cache->raising);
+    Py_VISIT(cache->resume_points);
     Py_VISIT(cache->children);
-    Py_VISIT(cache->dict);
     return 0;
 }
 
@@ -162,8 +163,9 @@ int cache_clear(EntryCache *cache)
 {
     Py_CLEAR(cache->entries);
     Py_CLEAR(cache->options);
+    Py_CLEAR(cache->raising);
+    Py_CLEAR(cache->resume_points);
     Py_CLEAR(cache->children);
-    Py_CLEAR(cache->dict);
     return 0;
 }
 
@@ -249,6 +251,8 @@ static PyMethodDef base_methods[] = {
 };
 static PyMemberDef base_members[] = {
     {"options", T_OBJECT, offsetof(EntryCache, options), 0, "Whatever the maker attached."},
+    {"raising", T_OBJECT, offsetof(EntryCache, raising), 0, "Places at which graphs raised, if any did."},
+    {"resume_points", T_OBJECT, offsetof(EntryCache, resume_points), 0, "Of a resume function: those of its frame."},
     {"code", T_OBJECT, offsetof(EntryCache, code), READONLY, "The code object whose argument slots the entries take."},
     {"hits", T_ULONGLONG, offsetof(EntryCache, hits), READONLY, "Calls served by an entry found here."},
     {"misses", T_ULONGLONG, offsetof(EntryCache, misses), READONLY, "Calls for which on_miss was asked."},
@@ -257,7 +261,6 @@ static PyMemberDef base_members[] = {
 };
 static PyGetSetDef base_getset[] = {
     {"entries", get_entries, NULL, "The entries, in the order in which they are tried.", NULL},
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -269,7 +272,6 @@ PyTypeObject EntryCache_Type = {
     .tp_methods = base_methods,
     .tp_members = base_members,
     .tp_getset = base_getset,
-    .tp_dictoffset = offsetof(EntryCache, dict),
     .tp_weaklistoffset = offsetof(EntryCache, weakrefs),
 };
 

@@ -8,14 +8,23 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from framejit import _native as native
-from framejit.guards.sources import MODULE_TABLES, DictSource, Source, const_source, key_source, static_lookup
+from framejit.guards.sources import (
+    MODULE_TABLES,
+    AttrSource,
+    DictSource,
+    Source,
+    const_source,
+    key_source,
+    static_lookup,
+)
+from framejit.originals import ClassOfOriginal, original_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.objects.user_object import ObjectValue
-from framejit.values.wrap import wraps
+from framejit.values.wrap import from_python, wraps
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame
@@ -32,6 +41,16 @@ class ModuleValue(ObjectValue):
     """An existing module.  Its tables keep torch's own invariant: a name stands in at most one of them."""
 
     obj: Module
+
+    def generic_getattr(self, frame: Frame, name: str) -> Value:
+        if name == "__class__" and _is_optimized(self.cls):
+            return from_python(type(original_of(self.obj)))
+        return super().generic_getattr(frame, name)
+
+    def claims_another_class(self) -> bool:
+        if _is_optimized(self.cls):
+            return type(original_of(self.obj)) not in self.cls.__mro__
+        return super().claims_another_class()
 
     def missing(self, frame: Frame, name: str) -> Value:
         if static_lookup(self.cls, "__getattr__") is not Module.__getattr__ or self.source is None:
@@ -121,6 +140,11 @@ def _is_of_torch_distributed(hook: Any) -> bool:
     return isinstance(module, str) and module.startswith("torch.distributed.")
 
 
+def _is_optimized(cls: type) -> bool:
+    """Whether it is the class of optimized modules, which say that they are of the class they were made from."""
+    return type(static_lookup(cls, "__class__")) is ClassOfOriginal
+
+
 def _is_of_module(cls: type, name: str, written: str) -> bool:
     """Whether a class has under `name` what torch.nn.Module defines as `written`, and nobody has put anything else in
     its place, in torch.nn.Module either."""
@@ -177,4 +201,7 @@ class ModuleSliceValue(ListValue):
 @wraps(Module, subclasses=True)
 def _existing_module(capture: Capture, obj: Module, source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, type(obj))
+    if _is_optimized(type(obj)):
+        original = AttrSource(AttrSource(source, "__call__"), "__self__")
+        capture.add_guard(original, native.C_TYPE, type(original_of(obj)))
     return ModuleValue(type(obj), obj, source)

@@ -334,16 +334,12 @@ class ObjectValue(Value):
         """`del self.name`, or of an entry of the instance's dict."""
         written = name in self.attrs
         own = instance_dict(self.obj) or {}
-        slot = is_a(static_lookup(self.cls, name, None), types.MemberDescriptorType)
-        if (
-            self.attrs.get(name, _ABSENT) is None
-            or not written
-            and not slot
-            and self.instance_attribute(frame, name) is None
-        ):
-            raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
-        if slot and not written:
-            self.getattr(frame, name)
+        static = static_lookup(self.cls, name, None)
+        slot = is_a(static, types.MemberDescriptorType)
+        found = _in_slot(frame, static, self, name) if slot else self.instance_attribute(frame, name)
+        if self.attrs.get(name, found) is None:
+            said = name if slot else f"{native.type_name(self.cls)!r} object has no attribute {name!r}"
+            raise frame.raised(AttributeError, said)
         frame.capture.effects.changed(self)
         if self.journal is not None:
             self.journal.add(Changed(self))
@@ -566,21 +562,25 @@ def _fill_cached_property(frame: Frame, static: Any, value: ObjectValue, source:
 def _slot(frame: Frame, static: Any, value: Value, name: str) -> Value:
     """An entry of __slots__, or a member of a class written in C."""
     if isinstance(value, ObjectValue):
-        if name in value.attrs:
-            found = value.attrs[name]
-            if found is not None:
-                return found
-        elif value.obj is not None and value.source is not None:
-            try:
-                return frame.wrap(static.__get__(value.obj), AttrSource(value.source, name))
-            except AttributeError:
-                frame.capture.add_guard(value.source, native.C_NO_ATTR, name)
-    elif value.is_constant():  # a class, of which its metaclass tells
+        found = _in_slot(frame, static, value, name)
+        if found is None:
+            said = f"{native.type_name(value.python_type())!r} object has no attribute {name!r}"
+            raise frame.raised(AttributeError, said)
+        return found
+    if value.is_constant():  # a class, of which its metaclass tells
         obj = value.constant()
         return frame.wrap(static.__get__(obj), AttrSource(value.source or const_source(obj), name))
-    else:
-        raise Unsupported(f"attribute {name!r} of {value.describe()}")
-    raise frame.raised(AttributeError, f"{native.type_name(value.python_type())!r} object has no attribute {name!r}")
+    raise Unsupported(f"attribute {name!r} of {value.describe()}")
+
+
+def _in_slot(frame: Frame, static: Any, value: ObjectValue, name: str) -> Value | None:
+    """What a slot of an instance holds; None where it is empty, which is guarded."""
+    if name not in value.attrs and value.obj is not None and value.source is not None:
+        try:
+            return frame.wrap(static.__get__(value.obj), AttrSource(value.source, name))
+        except AttributeError:
+            frame.capture.add_guard(value.source, native.C_NO_ATTR, name)
+    return value.attrs.get(name)
 
 
 def _computed(frame: Frame, value: Value, name: str) -> Value:

@@ -188,3 +188,32 @@ def test_errors_come_where_eager_has_them(action):
         return y
 
     check_state(lambda: f, (X,), (X,), graphs=None, breaks=None)
+
+
+class OneSlot:
+    __slots__ = ("a", "b")
+
+
+def message(action, *args):
+    try:
+        action(*args)
+    except AttributeError as e:
+        return e.args
+    return None
+
+
+def test_what_is_missing_where_it_is_deleted():
+    """Of slots CPython says no more than the name."""
+
+    def fn(x, existing):
+        made, plain = OneSlot(), Plain()
+        existing.a = x
+        del existing.a
+        plain.a = 1
+        del plain.a
+        return x + 1, [
+            message(delattr, o, name)
+            for o, name in ((existing, "a"), (existing, "b"), (made, "a"), (plain, "a"), (plain, "b"), (plain, "c"))
+        ] + [message(getattr, o, "a") for o in (existing, made, plain)]
+
+    check_state(lambda: fn, (X, OneSlot()), (X, OneSlot()))

@@ -158,3 +158,59 @@ def test_a_class_method_of_what_cannot_be_called():
         return x + 1, type(found).__name__, callable(found)
 
     check(fn, X, graphs=None, breaks=None)
+
+
+def test_an_optimized_function_keeps_its_attributes_where_captured_code_finds_them():
+    @framejit.optimize(backend="eager")
+    def counted(x):
+        counted.calls += 1
+        return x * counted.calls, hasattr(counted, "limit")
+
+    def caller(x):
+        counted.calls *= 10
+        return counted(x)
+
+    counted.calls = 0
+    outer = framejit.optimize(caller, backend="eager")
+    seen = [counted(X), counted(X), outer(X), outer(X)]
+    counted.limit = 3
+    seen.append(counted(X))
+    assert [(float(y[0]), limited) for y, limited in seen] == [
+        (1, False), (2, False), (21, False), (211, False), (212, True)
+    ]
+    assert counted.calls == 212
+
+
+def test_defaults_and_code_may_be_set_on_an_optimized_function():
+    @framejit.optimize(backend="eager")
+    def fn(x, a=1, *, b=2):
+        return x * a + b
+
+    def other(x, a=1, *, b=2):
+        return x - a - b
+
+    assert fn(X).tolist() == [3, 3]
+    fn.__defaults__, fn.__kwdefaults__ = (5,), {"b": 9}
+    assert fn(X).tolist() == [14, 14]
+    fn.__code__ = other.__code__
+    assert fn(X).tolist() == [-13, -13]
+    fn.__defaults__ = None
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'a'"):
+        fn(X)
+
+
+def test_an_optimized_function_may_wrap_another():
+    def deco(fn):
+        @functools.wraps(fn)
+        @framejit.optimize(backend="eager")
+        def wrapper(*args):
+            return fn(*args) + 1
+
+        return wrapper
+
+    @deco
+    def doubled(x):
+        return x * 2
+
+    assert doubled(X).tolist() == [3, 3] and doubled.__wrapped__(X).tolist() == [2, 2]
+    assert doubled.__name__ == "doubled"

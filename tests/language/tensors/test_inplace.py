@@ -1,7 +1,10 @@
 """In-place tensor methods on intermediates, arguments, views and aliases."""
+import pytest
 import torch
 
-from support import check
+import framejit
+
+from support import Pair, check
 
 X = torch.tensor([1.0, -2.0, 3.0, 4.0])
 
@@ -109,3 +112,18 @@ def test_results_of_one_call_are_not_overwritten_by_the_next():
     kept = first.clone()
     pair.call(X * 100)
     assert torch.equal(first, kept)
+
+
+def test_detach_in_place_of_what_may_be_a_view():
+    def fn(x):
+        x.detach_()
+        return x * 2
+
+    base, weight = torch.arange(4.0), torch.ones(4, requires_grad=True)
+    pair = Pair(lambda: fn)
+    for x in (base, base[1:], base.view(2, 2)):
+        pair.call(x)
+    fast = framejit.optimize(fn, backend="eager")
+    assert not fast(weight * 2).requires_grad
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        fast((weight * 2)[1:])

@@ -189,15 +189,46 @@ def test_looks_like_the_function():
     dispatcher = native.Dispatcher(fn, never)
     assert dispatcher.__name__ == "fn" and dispatcher.__qualname__ == fn.__qualname__
     assert dispatcher.__doc__ == "What it does." and dispatcher.__module__ == __name__
-    assert dispatcher.__wrapped__ is fn and dispatcher.mark == 5
+    assert dispatcher.function is fn and dispatcher.__wrapped__ is fn and dispatcher.mark == 5
     assert inspect.signature(dispatcher) == inspect.signature(fn)
     assert inspect.unwrap(dispatcher) is fn and "fn" in repr(dispatcher)
     dispatcher.own = 7
     dispatcher.__doc__ = "Another."
-    assert dispatcher.own == 7 and dispatcher.__doc__ == "Another." and fn.__doc__ == "What it does."
-    assert not hasattr(dispatcher, "nothing") and not hasattr(fn, "own")
+    assert dispatcher.own == fn.own == 7 and dispatcher.__doc__ == fn.__doc__ == "Another."
+    assert dispatcher.__dict__ is fn.__dict__ and not hasattr(dispatcher, "nothing")
     wrapper = functools.wraps(dispatcher)(lambda *a: None)
     assert wrapper.__name__ == "fn" and wrapper.own == 7
+    del dispatcher.own
+    assert not hasattr(dispatcher, "own") and not hasattr(fn, "own")
+
+
+def test_what_is_set_on_it_is_set_on_the_function():
+    def fn(a, b=1, *, c=2):
+        return a, b, c
+
+    def other(a, b=1, *, c=2):
+        return "other", a, b, c
+
+    dispatcher = native.Dispatcher(fn, lambda *a: None)
+    dispatcher.__defaults__, dispatcher.__kwdefaults__ = (5,), {"c": 6}
+    assert dispatcher(0) == (0, 5, 6)
+    dispatcher.__code__ = other.__code__
+    assert dispatcher(0) == ("other", 0, 5, 6)
+    dispatcher.__name__ = "renamed"
+    assert fn.__name__ == dispatcher.__name__ == "renamed"
+    with pytest.raises(TypeError):
+        dispatcher.__defaults__ = 3
+
+
+def test_it_can_be_the_wrapper_of_another_function():
+    def inner(a):
+        """The inner one."""
+
+    dispatcher = functools.wraps(inner)(native.Dispatcher(lambda a: a, lambda *a: None))
+    assert dispatcher.__wrapped__ is inner and dispatcher.__doc__ == "The inner one."
+    assert dispatcher.function(3) == dispatcher(3) == 3
+    again = native.Dispatcher(dispatcher.function, never)
+    assert again.__wrapped__ is inner  # as the function itself says
 
 
 def module_level(a):
@@ -205,7 +236,7 @@ def module_level(a):
 
 
 def _by_name(dispatcher: native.Dispatcher) -> Any:
-    return _remake, (dispatcher.__wrapped__,)
+    return _remake, (dispatcher.function,)
 
 
 def _remake(fn: Any) -> native.Dispatcher:

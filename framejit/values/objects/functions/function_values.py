@@ -611,9 +611,10 @@ def _call_of_object(capture: Capture, obj: types.MethodType, source: Source) -> 
 
 @wraps(native.Dispatcher, subclasses=True)
 def _optimized_function(capture: Capture, obj: Any, source: Source) -> Value:
-    """An optimized function that captured code calls is looked through."""
+    """An optimized function is looked through where captured code calls it, and stays itself where it is handed on."""
     capture.add_guard(source, native.C_ID, obj)
-    return wrap(capture, obj.__wrapped__, AttrSource(source, "__wrapped__"))
+    function = wrap(capture, obj.function, AttrSource(source, "function"))
+    return FunctionValue(obj.function, source) if type(function) is FunctionValue else function
 
 
 @wraps(types.CellType)

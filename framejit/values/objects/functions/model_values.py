@@ -15,6 +15,7 @@ from framejit.models import (  # noqa: F401  register models
     folds,
     heaps,
     itertools_iterators,
+    log_levels,
     operator_functions,
     paths,
     tensor_groups,
@@ -23,6 +24,7 @@ from framejit.models.model_registry import ITERATORS, MODELS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.iterator_values import IteratorValue
+from framejit.values.handlers import Handler, looks_up_handler
 from framejit.values.objects.functions.function_values import CallableValue, CellValue, bind
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import from_python, makes, wraps
@@ -81,6 +83,14 @@ def call_model(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
         fn = ModelFunctionValue(model)
         return frame.inline(fn, bind(frame, fn, args, kwargs))
     return make_model_iterator(frame, REALS.get(function, function), args, kwargs)
+
+
+@looks_up_handler
+def _model_of_python(function: FunctionType) -> Handler | None:
+    """Functions written in Python have models where these are simpler: those of loggers, which look into a cache."""
+    if function not in MODELS:
+        return None
+    return lambda frame, args, kwargs: call_model(frame, function, args, kwargs)
 
 
 def make_model_iterator(frame: Frame, kind: type, args: list[Value], kwargs: dict[str, Value]) -> ModelIterator:
