@@ -250,3 +250,26 @@ def test_numbers_that_change_are_no_reason_to_compile_again(name, dtype):
         same = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 5e-2)  # a kernel keeps digits of halves
         torch.testing.assert_close([got, again], [expected, given], rtol=same, atol=same)
     assert len(framejit.inspect(compiled).graphs) <= 2
+
+
+@pytest.mark.filterwarnings("error:.*could not capture")
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad, optim.NAdam, optim.Adadelta])
+def test_a_step_that_may_be_differentiated_raises_for_leaves_as_in_eager(kind):
+    def outcomes(compile_step):
+        module = model(torch.float32)
+        optimiser = kind(module.parameters(), lr=0.01, differentiable=True)
+
+        @compile_step
+        def whole(x):
+            module(x).square().sum().backward()
+            optimiser.step()
+
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as raised:
+                whole(torch.ones(2, 5))
+            yield str(raised.value), [t.detach().clone() for t in tensors_of(module, optimiser)]
+
+    compiled = outcomes(lambda step: framejit.optimize(step, backend="eager"))
+    for (message, tensors), (got_message, got) in zip(outcomes(lambda step: step), compiled, strict=True):
+        assert got_message == message
+        torch.testing.assert_close(got, tensors, rtol=1e-5, atol=1e-6)
