@@ -83,7 +83,7 @@ class Meeting(NamedTuple):
 def truth_at_jump(frame: Frame, value: Value, index: int) -> bool | Meeting:
     """Which way the jump at `index` goes by the truth of a value, or where the graph goes on that takes both ways, or
     repeats one. Raises Returned if both branches return."""
-    truth = asserted_truth(frame, value, index)
+    truth = value.answer(frame) if isinstance(value, ReadNumberValue) else asserted_truth(frame, value, index)
     if truth is not None:
         return truth
     for capture in (loop_at_jump, select_at_jump):

@@ -9,7 +9,7 @@ from torch import nn, optim
 
 import framejit
 
-from support import seed
+from support import of_kind, recorded, seed
 
 FEW = 3
 """Entries: before there is state, with state, and with a learning rate that changes."""
@@ -88,6 +88,55 @@ def test_a_step_is_one_graph_for_all_learning_rates(name):
     compiled = both(STEADY[name], step)
     graphs = framejit.inspect(compiled).graphs
     assert len(graphs) <= FEW and not any(graph.reason for graph in graphs), graphs
+
+
+QUESTIONS = {
+    "radam": lambda p: optim.RAdam(p, lr=0.01, weight_decay=0.1),
+    "radam, foreach": lambda p: optim.RAdam(p, lr=0.01, foreach=True),
+    "asgd": lambda p: optim.ASGD(p, lr=0.01, t0=3),
+    "asgd, of double precision": lambda p: optim.ASGD([each.data.double().requires_grad_() for each in p], t0=3),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions_about_counts_have_an_entry_for_each_answer(name):
+    """Of the graph, for whether enough steps were made follows from what the tensors hold before it runs: also where
+    somebody has set them."""
+
+    def outcome(compile_step):
+        module = model(torch.float32)
+        optimiser = QUESTIONS[name](list(module.parameters()))
+        run, found = compile_step(step), []
+        for number in range(24):
+            seed(number)
+            for parameter in optimiser.param_groups[0]["params"]:
+                parameter.grad = torch.randn_like(parameter)
+            if number == 12:
+                state = copy.deepcopy(optimiser.state_dict())
+            if number == 14:  # some parameters have made fewer steps
+                list(optimiser.state.values())[1]["step"].fill_(1.0)
+            if number == 16:
+                optimiser.load_state_dict(state)
+            run(optimiser)
+            parameters = optimiser.param_groups[0]["params"]
+            tensors = [v for s in optimiser.state.values() for v in s.values() if torch.is_tensor(v)]
+            found.append([t.detach().clone() for t in (*parameters, *tensors)])
+        return run, found
+
+    _, expected = outcome(lambda step: step)
+    with recorded() as log:
+        compiled, found = outcome(lambda step: framejit.optimize(step, backend="fuse"))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not of_kind(log, "graph_break")
+    assert len(of_kind(log, "capture_started")) <= 6
+
+
+def test_a_step_that_adds_halves_to_parameters():
+    def make(parameters):
+        return optim.Muon([each for each in parameters if each.ndim == 2], lr=0.01)
+
+    compiled = both(make, step, tolerance=1e-2)  # it multiplies matrices in bfloat16
+    assert len(framejit.inspect(compiled).graphs) <= FEW
 
 
 @pytest.mark.filterwarnings("error:.*could not capture")
