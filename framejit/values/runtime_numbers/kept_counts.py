@@ -1,10 +1,10 @@
 """What follows from a count of steps, or another single number that an optimiser of torch keeps in a tensor.
 
-RAdam corrects its rate once it has made enough steps, ASGD averages from some step on: they read a number, compute with
-it, and ask about the result. The graph would break at each such question, for each parameter. But all that they
-computed with is in a tensor that the call was given, so that the answer is known before the graph runs: it is found by
-the same arithmetic on what is there now, and a guard asks again. Answers change once or twice in a training, so that
-entries are few; of the numbers of other programs that is not known.
+RAdam corrects its rate once it has made enough steps, ASGD averages from some step on, an AveragedModel copies at its
+first update: they read a number, compute with it, and ask about the result. The graph would break at each such
+question, for each parameter. But all that they computed with is in a tensor that the call was given, so that the answer
+is known before the graph runs: it is found by the same arithmetic on what is there now, and a guard asks again. Answers
+change once or twice in a training, so that entries are few; of the numbers of other programs that is not known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _OPERATORS: Final[dict[Any, str]] = {
     operator.le: "({} <= {})", operator.gt: "({} > {})", operator.ge: "({} >= {})", operator.eq: "({} == {})",
     operator.ne: "({} != {})", torch.ne: "({} != {})", torch.logical_not: "(not {})", torch.clone: "{}",
 }
-_FILLED: Final = {torch.ones: "1.0", torch.zeros: "0.0"}
+_EXACT: Final = (torch.bool, torch.int64, torch.float64)
+_FILLED: Final[dict[Any, str]] = {torch.ones: "1.0", torch.zeros: "0.0"}
 _LONGEST: Final = 2000
 """Characters of the arithmetic behind a question, in which what is used twice stands twice."""
 
@@ -42,15 +43,17 @@ def answer_of_count(frame: Frame, truth: TensorValue) -> bool | None:
     text = reading.text_of(truth.node)
     if text is None or len(text) > _LONGEST:
         return None
-    kept = reading.kept
-    if kept is None:  # of numbers that are known
-        return answer_of_kept(f"bool({text})", True)(torch.zeros(()))
-    assert kept.source is not None
-    example = example_of(frame.capture.graph, kept)
+    kept, example = reading.kept, None
+    if kept is not None:
+        example = example_of(frame.capture.graph, kept)
+        if example is None:
+            return None
     for answer in (True, False):
         check = answer_of_kept(f"bool({text})", answer)
-        if example is not None and check(example):
-            frame.capture.add_guard(kept.source, native.C_PY, check)
+        if check(torch.zeros(()) if example is None else example):
+            if kept is not None:
+                assert kept.source is not None
+                frame.capture.add_guard(kept.source, native.C_PY, check)
             return answer
     return None
 
@@ -88,58 +91,76 @@ def _adds_one(node: fx.Node, step: fx.Node) -> bool:
 
 
 class _Reading:
-    """Writes nodes on numbers as an expression of Python's, of `kept()`: what the one tensor holds that they come
-    from."""
+    """Writes nodes on numbers as an expression of Python, of `kept`: what the one tensor holds that they come from."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.kept: TensorValue | None = None
 
-    def text_of(self, part: Any) -> str | None:
-        """None for what can't be written so, or comes from another tensor besides."""
+    def text_of(self, part: Any, reader: fx.Node | None = None) -> str | None:
+        """None for what can't be written so, or comes from another tensor besides. `reader`: the node that looks at
+        it."""
         if isinstance(part, (int, float)):
             return f"({part!r})"
         if not isinstance(part, fx.Node):
             return None
+        fake = part.meta.get("val")
+        if not isinstance(fake, torch.Tensor) or fake.device.type != "cpu" or fake.numel() != 1:
+            return None
+        if part.op == "placeholder" or part.target in _FILLED:
+            return self._held(part, fake, reader)
         if part.target == "to":
-            return self._cast(part)
+            return self._cast(part, fake.dtype)
+        if fake.dtype not in _EXACT:
+            return None
         if part.target is torch.full_like:
-            return self.text_of(part.args[1])
+            return self.text_of(part.args[1], part)
         if part.target is torch.where:
-            return self._of("({1} if {0} else {2})", part.args)
+            return self._of("({1} if {0} else {2})", part.args, part)
         if part.target is OF_NUMBERS:
             text, numbers = part.args[0], part.args[1]
             assert isinstance(numbers, (list, tuple))
             names = ", ".join(f"x{place}" for place in range(len(numbers)))
-            return self._of(f"(lambda {names}: {text})({', '.join(['{}'] * len(numbers))})", numbers)
+            return self._of(f"(lambda {names}: {text})({', '.join(['{}'] * len(numbers))})", numbers, part)
         form = _OPERATORS.get(part.target)
-        return None if form is None or part.kwargs else self._of(form, part.args)
+        return None if form is None or part.kwargs else self._of(form, part.args, part)
 
-    def _of(self, form: str, parts: Any) -> str | None:
-        texts = [self.text_of(part) for part in parts]
+    def _of(self, form: str, parts: Any, reader: fx.Node) -> str | None:
+        if not all(_is_exact(part) for part in parts):
+            return None
+        texts = [self.text_of(part, reader) for part in parts]
         if None in texts or form.count("{") != len(texts) or sum(map(len, filter(None, texts))) > _LONGEST:
             return None
         return form.format(*texts)
 
-    def _cast(self, node: fx.Node) -> str | None:
-        source, dtype = node.args
-        if not isinstance(source, fx.Node) or dtype not in (torch.float64, torch.int64):
-            return None
-        if not node.kwargs.get("copy"):
-            given = source.meta["val"].dtype
-            text = self.text_of(source)
-            return text if text is None or given is dtype or dtype is torch.int64 else f"float({text})"
-        fake = source.meta["val"]
-        if source.op == "call_function" and source.target in _FILLED and fake.dim() == 0:
-            added = added_to(self._graph, fake, source, node)
-            return None if added is None else f"({_FILLED[source.target]} + {added})"
-        tensor = next((value for value in self._graph.inputs if value.node is source), None)
-        if tensor is None or tensor.source is None or self.kept not in (None, tensor):
-            return None
-        if fake.device.type != "cpu" or fake.numel() != 1 or fake.dtype not in (torch.float32, torch.float64):
-            return None
-        self.kept = tensor
-        added = added_to(self._graph, fake, source, node)
+    def _cast(self, node: fx.Node, dtype: torch.dtype) -> str | None:
+        """A number in a dtype that holds it as it is."""
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        given = source.meta["val"].dtype
+        text = self.text_of(source, node)
+        if text is None or given is dtype:
+            return text
+        if dtype is torch.float64 and (given in _EXACT or given is torch.float32):
+            return f"float({text})"
+        return text if dtype is torch.int64 and given is torch.bool else None
+
+    def _held(self, node: fx.Node, fake: torch.Tensor, reader: fx.Node | None) -> str | None:
+        """What a tensor holds that was given, or filled with a number, when a node looks at it."""
+        added = added_to(self._graph, fake, node, reader)
         if added is None:
             return None
+        if node.op != "placeholder":
+            return f"({_FILLED[node.target]} + {added})"
+        tensor = next((value for value in self._graph.inputs if value.node is node), None)
+        if tensor is None or tensor.source is None or self.kept not in (None, tensor):
+            return None
+        if fake.dtype not in (torch.int64, torch.float32, torch.float64):
+            return None
+        self.kept = tensor
         return f"counted(kept, {added})" if added else "kept"
+
+
+def _is_exact(part: Any) -> bool:
+    """Whether Python computes with a number as torch does with what stands for it in a tensor."""
+    return not isinstance(part, fx.Node) or getattr(part.meta.get("val"), "dtype", None) in _EXACT
