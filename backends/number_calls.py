@@ -55,9 +55,10 @@ def answer_of_kept(text: str, answer: bool) -> Callable[[Any], bool]:
             return False
         try:
             return bool(ask(tensor.item()) is answer)
-        except (ArithmeticError, ValueError):  # which the program is to raise
+        except (ArithmeticError, TypeError, ValueError):  # which the program is to raise
             return False
 
+    is_answered_so.__name__ = f"torch_optim_is_answered_{answer}_by"  # as recompiles are told of
     is_answered_so.of_kept = text, answer  # type: ignore[attr-defined]
     return is_answered_so
 
