@@ -90,6 +90,27 @@ def test_a_step_is_one_graph_for_all_learning_rates(name):
     assert len(graphs) <= FEW and not any(graph.reason for graph in graphs), graphs
 
 
+OF_MOMENTA = {
+    "adam": lambda p: optim.Adam(p, lr=0.01, fused=True, weight_decay=0.1, amsgrad=True),
+    "adamw": lambda p: optim.AdamW(p, lr=0.01, fused=True, maximize=True),
+    "adamw, without decay": lambda p: optim.AdamW(p, lr=0.01, fused=True, weight_decay=0, amsgrad=True),
+    "sgd": lambda p: optim.SGD(p, lr=0.01, fused=True, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "sgd, with dampening": lambda p: optim.SGD(p, lr=0.01, fused=True, momentum=0.9, dampening=0.1, maximize=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", OF_MOMENTA)
+def test_fused_steps_whose_momenta_change(name, dtype):
+    def one_cycle(optimiser):
+        return optim.lr_scheduler.OneCycleLR(optimiser, 0.05, total_steps=24)
+
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-10
+    compiled = both(OF_MOMENTA[name], step, dtype, steps=20, tolerance=tolerance, scheduled=one_cycle)
+    graphs = framejit.inspect(compiled).graphs
+    assert len(graphs) <= FEW + 1 and not any(graph.reason for graph in graphs), graphs
+
+
 QUESTIONS = {
     "radam": lambda p: optim.RAdam(p, lr=0.01, weight_decay=0.1),
     "radam, foreach": lambda p: optim.RAdam(p, lr=0.01, foreach=True),

@@ -20,6 +20,7 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.fused_steps import written_out
 from framejit.values.runtime_numbers.number_draws import DRAWS
 from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS
 from framejit.values.runtime_numbers.number_networks import NETWORKS
@@ -54,7 +55,8 @@ def by_arithmetic(
     if called.startswith("_foreach_"):
         return _of_lists(graph, called.removeprefix("_foreach_"), args, kwargs)
     if called in _WITH_RATE:
-        return _with_rate(graph, target, args, kwargs)
+        found = _with_rate(graph, target, args, kwargs)
+        return written_out(graph, target, args, kwargs) if found is None else found
     name = operation_name(target)
     if name in _FORMS:
         return _FORMS[name](graph, called, args, kwargs)
