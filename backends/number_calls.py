@@ -44,6 +44,32 @@ def _function(text: str, count: int) -> Callable[..., int | float]:
 _NAMES: Final = {**WHOLE, **FLOATS, "inf": math.inf, "nan": math.nan}
 
 
+@functools.cache
+def answer_of_kept(text: str, answer: bool) -> Callable[[Any], bool]:
+    """The check (of kind C_PY) that a question about `kept`, the number in a tensor, still has this answer; one object
+    for one question, so that guards deduplicate. It says what it asks as `of_kept`."""
+    ask = eval(f"lambda kept: {text}", {**_NAMES, "counted": _counted})
+
+    def is_answered_so(tensor: Any) -> bool:
+        if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1:
+            return False
+        try:
+            return bool(ask(tensor.item()) is answer)
+        except (ArithmeticError, TypeError, ValueError):  # which the program is to raise
+            return False
+
+    is_answered_so.__name__ = f"torch_optim_is_answered_{answer}_by"  # as recompiles are told of
+    is_answered_so.of_kept = text, answer  # type: ignore[attr-defined]
+    return is_answered_so
+
+
+def _counted(count: float, more: int) -> float:
+    """A count of steps, in a tensor of float32 or wider, to which some are added."""
+    if not (count >= 0 and count == int(count) and count + more <= 2**24):
+        raise ValueError("no count of steps that is exact")
+    return count + more
+
+
 def call_of_numbers(text: str, numbers: Sequence[torch.Tensor], gives_int: bool) -> torch.Tensor:
     """What the operation does; plans call this, which takes half as long as by way of torch's dispatcher."""
     result = _function(text, len(numbers))(*[number.item() for number in numbers])

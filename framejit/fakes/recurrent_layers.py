@@ -1,5 +1,5 @@
 """Recurrent layers on fakes. Torch runs them step by step, some ten operations for each, which takes a minute for a few
-hundred steps: what they give looks the same for few steps, but for one size."""
+hundred steps: what they give looks the same for few steps, but for one size, which may be left open."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from framejit.fakes.arguments import tensors_in
+from framejit.fakes.data_sizes import is_of_data
 
 STEPPED: Final = frozenset(("gru", "rnn_relu", "rnn_tanh"))
 """Those that torch has no one operation for below autograd."""
@@ -34,15 +35,17 @@ def below_autograd(function: Any, args: Sequence[Any], kwargs: Any) -> tuple[tor
         return None
     steps = 1 if args[BATCH_FIRST] else 0
     length = x.shape[steps]
-    if type(length) is not int or length <= FEW:
+    if is_of_data(length) or length <= FEW:
         return None
     with torch.no_grad():
         fewer, few = (function(x.narrow(steps, 0, count), *args[1:]) for count in (FEW - 1, FEW))
-        if fewer[0].stride() != few[0].stride() or any(made._is_view() for made in few):
+        # sizes that are left open go by a rule in Python, which gives a view where torch's own code transposes in place
+        by_rule = steps == 1 and few[0]._is_view() and x._has_symbolic_sizes_strides
+        if fewer[0].stride() != few[0].stride() or any(made._is_view() for made in few[by_rule:]):
             return None
         shape = [length if dim == steps else size for dim, size in enumerate(few[0].shape)]
         out = torch.empty_strided(shape, few[0].stride(), dtype=few[0].dtype, device=few[0].device)
-        for _ in range(few[0]._version):
+        for _ in range(1 if by_rule else few[0]._version):
             increment_version(out)
     return out, *few[1:]
 

@@ -325,6 +325,7 @@ class Frame(Operations):
             self.capture.note_inner_break(self, reason)
             raise Restart(caller.seq, reason.again())
         if self.capture.progress() != mark:  # the instruction was carried out in part
+            reason.operands = None  # they are this capture's, which ends here
             raise Restart(self.seq, reason)
         self.stack[:] = self._saved_stack
         self.keyword_names = names

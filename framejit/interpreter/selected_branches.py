@@ -33,7 +33,9 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.objects.exception_values import NULL
+from framejit.values.runtime_numbers.kept_counts import answer_of_count
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.tensors.asserted_truth import can_be_asserted
 from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue
 
 if TYPE_CHECKING:
@@ -83,7 +85,9 @@ class Meeting(NamedTuple):
 def truth_at_jump(frame: Frame, value: Value, index: int) -> bool | Meeting:
     """Which way the jump at `index` goes by the truth of a value, or where the graph goes on that takes both ways, or
     repeats one. Raises Returned if both branches return."""
-    truth = asserted_truth(frame, value, index)
+    truth = _known_truth(frame, value)
+    if truth is None:
+        truth = asserted_truth(frame, value, index)
     if truth is not None:
         return truth
     for capture in (loop_at_jump, select_at_jump):
@@ -91,6 +95,13 @@ def truth_at_jump(frame: Frame, value: Value, index: int) -> bool | Meeting:
         if place is not None:
             return Meeting(place)
     return frame.truth(value)
+
+
+def _known_truth(frame: Frame, value: Value) -> bool | None:
+    """The truth of a number, or of a tensor of one, where that is known without running the graph."""
+    if isinstance(value, ReadNumberValue):
+        return value.answer(frame)
+    return answer_of_count(frame, value) if isinstance(value, TensorValue) and can_be_asserted(value) else None
 
 
 def select_at_jump(frame: Frame, value: Value, index: int) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 
 from framejit import _native as native
+from framejit.backends.number_calls import answer_of_kept
 from framejit.guards.answers import same_answer, still_unrelated
 from framejit.guards.computed_size import ComputedSize
 from framejit.guards.sources import ABSENT, static_lookup
@@ -114,6 +115,9 @@ def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
         unrelated = getattr(payload, "unrelated", None)
         if unrelated is not None:
             return ["unrelated", *map(objects.by_name, unrelated)]
+        of_kept = getattr(payload, "of_kept", None)
+        if of_kept is not None:
+            return ["of_kept", *of_kept]
         return ["check", objects.by_name(payload)]
     raise NotKept("a guard on what is in a tensor, or on numbers from several places")
 
@@ -227,6 +231,8 @@ class Binding:
             return same_answer(*map(plain_values.read, written[1:]))
         if kind == native.C_PY and written[0] == "unrelated":
             return still_unrelated(*map(self._objects.get, written[1:]))
+        if kind == native.C_PY and written[0] == "of_kept":
+            return answer_of_kept(*written[1:])
         if kind == native.C_PY:
             return self._objects.get(written[1])
         raise DoesNotFit(f"there is no check {kind}")

@@ -23,6 +23,7 @@ OF_FLOATS = {
     "whole power": lambda x, t: x * t**3.0,
     "exp": lambda x, t: x * math.exp(-t),
     "log": lambda x, t: x * math.log(t) + math.log1p(t) * math.log2(t) - math.log10(t),
+    "logs to other bases": lambda x, t: x * math.log(t, 2) + math.log(t, 1.5),
     "sqrt": lambda x, t: x + math.sqrt(t),
     "circle": lambda x, t: x * math.sin(t) + math.cos(t),
     "bounded": lambda x, t: x * math.tanh(t) + math.atan(t) - math.erf(t),
@@ -45,6 +46,7 @@ OF_STEPS = {
         x * ((1 + math.cos(math.pi * n / 30)) / (1 + math.cos(math.pi * (n - 1) / 30)) * 0.5 + 0.1)
     ),
     "polynomial": lambda x, n: x * ((1 - n / 40) / (1 - (n - 1) / 40)) ** 1.5,
+    "logs to other bases": lambda x, n: x * math.log(n, 3) + math.log(1 + n / 7, 2),
     "part of a cycle": lambda x, n: x * (1 + n / 8 - math.floor(1 + n / 8)),
     "either side": lambda x, n: x * (2.0 if (3 + n) / (20 - n / 2) >= 0.3 else 0.5) * ((n + 1) / (n * 2 + 1)),
     "size": lambda x, n: x * math.exp(-len(x) / 100) + math.cos(len(x)),
@@ -99,6 +101,20 @@ def test_gradients(name):
         fast(b, t).sum().backward()
         assert_same(a.grad, b.grad)
     assert len(fast.entries) == 2
+
+
+def test_whole_numbers_of_two_counts():
+    def f(x, epoch, step):
+        time = epoch + step / 4
+        cycle = int(math.log(time / 2 + 1, 2))
+        return x * (time - 2 * (2**cycle - 1)), math.floor(time), cycle, math.ceil(time) * 3
+
+    x, compiled = torch.randn(3), framejit.optimize(f, backend="eager")
+    for epoch in range(14):
+        for step in range(4):
+            assert_same(f(x, epoch, step), compiled(x, epoch, step), atol=1e-7, rtol=1e-6)
+    # one for the first epoch, steps, epochs, and each cycle
+    assert len(compiled.entries) <= 6
 
 
 def test_a_schedule_of_an_object():

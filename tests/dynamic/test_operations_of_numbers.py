@@ -58,6 +58,9 @@ OPERATIONS = {
     "normal_ around it": lambda x, n: x + torch.zeros_like(x).normal_(n),
     "normal of sizes": lambda x, n: x + torch.normal(0.0, n, (4, 4), dtype=x.dtype),
     "momentum of a batch norm": lambda x, n: normed(x, n),
+    "alpha, of halves": lambda x, n: x.add(x.bfloat16(), alpha=n),
+    "alpha, of halves and in place": lambda x, n: (x * 1).sub_(x.half(), alpha=n),
+    "alpha, of a wider one without dimensions": lambda x, n: x.float().add(x.double().sum(), alpha=n).to(x),
 }
 
 

@@ -9,7 +9,7 @@ from torch import nn, optim
 
 import framejit
 
-from support import seed
+from support import of_kind, recorded, seed
 
 FEW = 3
 """Entries: before there is state, with state, and with a learning rate that changes."""
@@ -88,6 +88,76 @@ def test_a_step_is_one_graph_for_all_learning_rates(name):
     compiled = both(STEADY[name], step)
     graphs = framejit.inspect(compiled).graphs
     assert len(graphs) <= FEW and not any(graph.reason for graph in graphs), graphs
+
+
+OF_MOMENTA = {
+    "adam": lambda p: optim.Adam(p, lr=0.01, fused=True, weight_decay=0.1, amsgrad=True),
+    "adamw": lambda p: optim.AdamW(p, lr=0.01, fused=True, maximize=True),
+    "adamw, without decay": lambda p: optim.AdamW(p, lr=0.01, fused=True, weight_decay=0, amsgrad=True),
+    "sgd": lambda p: optim.SGD(p, lr=0.01, fused=True, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "sgd, with dampening": lambda p: optim.SGD(p, lr=0.01, fused=True, momentum=0.9, dampening=0.1, maximize=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", OF_MOMENTA)
+def test_fused_steps_whose_momenta_change(name, dtype):
+    def one_cycle(optimiser):
+        return optim.lr_scheduler.OneCycleLR(optimiser, 0.05, total_steps=24)
+
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-10
+    compiled = both(OF_MOMENTA[name], step, dtype, steps=20, tolerance=tolerance, scheduled=one_cycle)
+    graphs = framejit.inspect(compiled).graphs
+    assert len(graphs) <= FEW + 1 and not any(graph.reason for graph in graphs), graphs
+
+
+QUESTIONS = {
+    "radam": lambda p: optim.RAdam(p, lr=0.01, weight_decay=0.1),
+    "radam, foreach": lambda p: optim.RAdam(p, lr=0.01, foreach=True),
+    "asgd": lambda p: optim.ASGD(p, lr=0.01, t0=3),
+    "asgd, of double precision": lambda p: optim.ASGD([each.data.double().requires_grad_() for each in p], t0=3),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_questions_about_counts_have_an_entry_for_each_answer(name):
+    """Of the graph, for whether enough steps were made follows from what the tensors hold before it runs: also where
+    somebody has set them."""
+
+    def outcome(compile_step):
+        module = model(torch.float32)
+        optimiser = QUESTIONS[name](list(module.parameters()))
+        run, found = compile_step(step), []
+        for number in range(24):
+            seed(number)
+            for parameter in optimiser.param_groups[0]["params"]:
+                parameter.grad = torch.randn_like(parameter)
+            if number == 12:
+                state = copy.deepcopy(optimiser.state_dict())
+            if number == 14:  # some parameters have made fewer steps
+                list(optimiser.state.values())[1]["step"].fill_(1.0)
+            if number == 16:
+                optimiser.load_state_dict(state)
+            run(optimiser)
+            parameters = optimiser.param_groups[0]["params"]
+            tensors = [v for s in optimiser.state.values() for v in s.values() if torch.is_tensor(v)]
+            found.append([t.detach().clone() for t in (*parameters, *tensors)])
+        return run, found
+
+    _, expected = outcome(lambda step: step)
+    with recorded() as log:
+        compiled, found = outcome(lambda step: framejit.optimize(step, backend="fuse"))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert not of_kind(log, "graph_break")
+    assert len(of_kind(log, "capture_started")) <= 6
+
+
+def test_a_step_that_adds_halves_to_parameters():
+    def make(parameters):
+        return optim.Muon([each for each in parameters if each.ndim == 2], lr=0.01)
+
+    compiled = both(make, step, tolerance=1e-2)  # it multiplies matrices in bfloat16
+    assert len(framejit.inspect(compiled).graphs) <= FEW
 
 
 @pytest.mark.filterwarnings("error:.*could not capture")
@@ -250,3 +320,26 @@ def test_numbers_that_change_are_no_reason_to_compile_again(name, dtype):
         same = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 5e-2)  # a kernel keeps digits of halves
         torch.testing.assert_close([got, again], [expected, given], rtol=same, atol=same)
     assert len(framejit.inspect(compiled).graphs) <= 2
+
+
+@pytest.mark.filterwarnings("error:.*could not capture")
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.RMSprop, optim.Adagrad, optim.NAdam, optim.Adadelta])
+def test_a_step_that_may_be_differentiated_raises_for_leaves_as_in_eager(kind):
+    def outcomes(compile_step):
+        module = model(torch.float32)
+        optimiser = kind(module.parameters(), lr=0.01, differentiable=True)
+
+        @compile_step
+        def whole(x):
+            module(x).square().sum().backward()
+            optimiser.step()
+
+        for _ in range(2):
+            with pytest.raises(RuntimeError) as raised:
+                whole(torch.ones(2, 5))
+            yield str(raised.value), [t.detach().clone() for t in tensors_of(module, optimiser)]
+
+    compiled = outcomes(lambda step: framejit.optimize(step, backend="eager"))
+    for (message, tensors), (got_message, got) in zip(outcomes(lambda step: step), compiled, strict=True):
+        assert got_message == message
+        torch.testing.assert_close(got, tensors, rtol=1e-5, atol=1e-6)

@@ -100,6 +100,29 @@ def test_what_stands_around_them_is_compiled(kind, dynamic):
     assert {graph.reason for graph in graphs} == {""} and len(graphs) <= (16 if dynamic else 4)
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN, nn.LSTM])
+def test_sequences_of_any_length_are_one_entry(kind, batch_first):
+    dtype = torch.float32 if kind is nn.LSTM else torch.float64  # an LSTM of doubles is taken step by step
+    layer = kind(3, 4, 2, batch_first=batch_first, bidirectional=True, dtype=dtype)
+
+    def step(x):
+        out, _ = layer(x)
+        out.square().mean().backward()
+        return out.detach(), out.stride(), out._version, [p.grad.clone() for p in layer.parameters()]
+
+    for backend in ("eager", "fuse"):
+        compiled = framejit.optimize(step, backend=backend)
+        for length in (5, 6, 4, 9, 7):
+            x = torch.randn(2, length, 3, dtype=dtype)
+            outcomes = []
+            for run in (step, compiled):
+                layer.zero_grad()
+                outcomes.append(run(x if batch_first else x.transpose(0, 1)))
+            torch.testing.assert_close(*outcomes)
+        assert len(compiled.entries) <= 2
+
+
 def test_losses_of_sequences():
     net = nn.Linear(4, 6).double()
     targets, lengths, of_targets = torch.randint(1, 6, (2, 3)), torch.tensor([7, 5]), torch.tensor([3, 2])

@@ -79,6 +79,34 @@ def test_a_rate_that_falls_while_the_loss_does_not(mode):
     assert len({event.fields["line"] for event in of_kind(log, "graph_break")}) == 1
 
 
+def test_cycles_that_go_on_by_parts_of_epochs():
+    """As torch's documentation has it: `schedule.step(epoch + i / count)`."""
+
+    def outcome(compile_step):
+        seed(0)
+        module = nn.Linear(5, 3)
+        optimiser = optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        schedule = lr_scheduler.CosineAnnealingWarmRestarts(optimiser, 2, 2)
+
+        def step(x, y, epoch, i, count):
+            optimiser.zero_grad()
+            F.cross_entropy(module(x), y).backward()
+            optimiser.step()
+            schedule.step(epoch + i / count)
+            return schedule.last_epoch, schedule.T_i
+
+        run, found = compile_step(step), []
+        for number in range(40):
+            told = run(torch.randn(4, 5), torch.randint(0, 3, (4,)), *divmod(number, 4), 4)
+            found.append((*told, *schedule.get_last_lr()))
+        return run, found
+
+    _, expected = outcome(lambda step: step)
+    compiled, found = outcome(lambda step: framejit.optimize(step, backend="eager"))
+    assert found == expected
+    assert len(compiled.entries) <= 6  # three to begin with, and one for each cycle
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_step_with_its_schedule(name):
     schedule, entries = SCHEDULES[name]

@@ -14,6 +14,7 @@ import torch
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.autograd_nodes.backward import Backward, Given
 from framejit.backends.fuse.autograd_nodes.half import Half, Sizes
+from framejit.backends.fuse.autograd_nodes.leaf_order import have_hooks, one_by_one
 from framejit.backends.fuse.autograd_nodes.node_watch import Watch, leaf
 from framejit.backends.fuse.autograd_nodes.results import Results
 from framejit.backends.fuse.autograd_nodes.second_run import Call, Contents, RandomState, SecondRun
@@ -223,8 +224,13 @@ class Differentiable:
                     if not self.written:
                         call.shown[edge] = shown(crossing[edge])
                 continue
+            from_inputs = [
+                (call.inputs if position in segment.before else inputs)[position] for position in segment.inputs
+            ]
+            if have_hooks(from_inputs):
+                from_inputs = one_by_one(from_inputs, segment.arrival)
             taken = [
-                *[(call.inputs if position in segment.before else inputs)[position] for position in segment.inputs],
+                *from_inputs,
                 *[crossing[edge] for edge in segment.borders],
                 *[inputs[position] for position in segment.anew],
             ]

@@ -76,6 +76,8 @@ class SegmentNode:
     """Where the forward plan gives the results."""
     inputs: Sequence[int]
     """The inputs that gradients go to."""
+    arrival: Sequence[int]
+    """The places of these, in the order in which eager's gradients come to them."""
     leaving: Sequence[int]
     """Which of the segment's gradients go out: those of inputs by their positions, and of borders by their places
     behind all inputs."""

@@ -81,7 +81,7 @@ def segments_of(
     for node, number in number_of.items():
         segments[number].has_function |= isinstance(node, BackwardCFunction)
         segments[number].leaves.update(
-            before for before, _ in node.next_functions if before is not None and _is_end(before, ends)
+            before for before, _ in node.next_functions if before is not None and is_end(before, ends)
         )
         for tensors in _kept_by(node):
             segments[number].keeps = True
@@ -222,11 +222,11 @@ def _edges(node: Any, ends: Set[Any]) -> Iterator[Edge]:
     return (
         (before, number)
         for before, number in node.next_functions
-        if before is not None and not _is_end(before, ends)
+        if before is not None and not is_end(before, ends)
     )
 
 
-def _is_end(node: Any, ends: Set[Any]) -> bool:
+def is_end(node: Any, ends: Set[Any]) -> bool:
     """Whether it is a leaf's, or one of `ends`."""
     return not node.next_functions or node in ends
 

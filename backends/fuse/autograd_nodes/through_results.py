@@ -64,6 +64,7 @@ def through_results(
     # What is not reached is not asked for a gradient in eager. Nor is it noted: it may have no node by then, which the
     # gradients keep of what they come to.
     taken = [(edge, tensor) for edge, tensor in taken if (edge.node, edge.output_nr) in reached]
+    taken += _other_leaves(found, {(edge.node, edge.output_nr) for edge, _ in taken})
     ended = [edge for edge, _ in results if edge in reached]
     made = _Through.apply(found, [edge for edge, _ in taken], ended, *(tensor for _, tensor in taken))
     return list(made)
@@ -83,6 +84,15 @@ def _reached(gradients: Gradients, ends: set[Edge]) -> set[Edge]:
         found.update(following)
         todo += following
     return found
+
+
+def _other_leaves(gradients: Gradients, ends: set[Edge]) -> list[tuple[GradientEdge, torch.Tensor]]:
+    """The leaves that they lead to by other ways than `ends`: what a torch.autograd.Function of the program takes for
+    its backward, or what torch puts behind one that must not be differentiated twice, to raise on the way there."""
+    return [
+        (GradientEdge(*edge), edge[0].variable) for edge in _reached(gradients, ends)
+        if edge not in ends and hasattr(edge[0], "variable")
+    ]
 
 
 @contextmanager
@@ -109,7 +119,7 @@ class _Through(torch.autograd.Function):
         """`found`: the gradients, with the history that leads to `ends`, where those for `taken` are, and no further
         than to `ended`."""
         ctx.set_materialize_grads(False)
-        ctx.found, ctx.ends, ctx.ended = found, ends, ended
+        ctx.found, ctx.ends, ctx.ended, ctx.following = found, ends, ended, [get_gradient_edge(each) for each in taken]
         given = [None if gradient is None else gradient.detach() for gradient in found]
         ctx.mark_non_differentiable(
             *(made for made, gradient in zip(given, found) if gradient is not None and not gradient.requires_grad)
@@ -122,11 +132,24 @@ class _Through(torch.autograd.Function):
             (found, gradient) for found, gradient in zip(ctx.found, gradients)
             if gradient is not None and found is not None and found.requires_grad
         ]
-        made: Sequence[Any] = [None] * len(ctx.ends)
-        if pairs and ctx.ends:
+        made: list[Any] = [None] * len(ctx.ends)
+        wanted = [place for place, edge in enumerate(ctx.following) if _is_wanted(edge)]
+        if pairs and wanted:
             with _ending_at(ctx.ended):
-                made = torch.autograd.grad(
-                    [found for found, _ in pairs], ctx.ends, [gradient for _, gradient in pairs], allow_unused=True,
+                gradients = torch.autograd.grad(
+                    [found for found, _ in pairs], [ctx.ends[place] for place in wanted],
+                    [gradient for _, gradient in pairs], allow_unused=True,
                     create_graph=torch.is_grad_enabled(), retain_graph=True,  # others are in it, too
                 )
+            for place, gradient in zip(wanted, gradients):
+                made[place] = gradient
         return None, None, None, *made
+
+
+def _is_wanted(edge: GradientEdge) -> bool:
+    """Whether the backward that goes on comes to a node: what lies on the way to others only must not run, as it might
+    raise."""
+    try:
+        return torch._C._will_engine_execute_node(edge.node)
+    except RuntimeError:  # torch does not say it of leaves whose gradients are asked for by name
+        return True

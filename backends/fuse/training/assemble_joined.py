@@ -106,7 +106,7 @@ def _node(
         number, saved, watched(recorded, number, saved), bool(saved) or segment.keeps,
         segment.has_function, [*map(_like, outputs)], [*range(len(outputs))], [numbers[edge] for edge in outputs],
         [numbers[edge] for edge in segment.borders],
-        [recorded.differentiable[result] for result in segment.results], inputs,
+        [recorded.differentiable[result] for result in segment.results], inputs, recorded.arrival(inputs),
         [*inputs, *(n_inputs + place for place in range(len(segment.borders)))], [], frozenset(), [], stage, owned,
         number == recorded.joined.loss,
     )

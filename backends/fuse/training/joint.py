@@ -22,6 +22,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.autograd_nodes.backward import Given
+from framejit.backends.fuse.autograd_nodes.leaf_order import ends_in_order
 from framejit.backends.fuse.autograd_nodes.results import Results
 from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.fuse.graph.entrances import Entrance
@@ -60,6 +61,9 @@ KEEPING: Final = frozenset(("mkldnn_rnn_layer",))
 """Operations that ask the thread whether gradients are wanted, and leave undefined what their backward takes if not, as
 below autograd; nor do fakes know how much they keep. The first run would find that out, and ATen would do all others,
 but the first run of a graph that writes or draws random numbers is the program's own: it can't be taken back."""
+
+Rank = tuple[float, float, float]
+"""Gradients come first to the input of the least."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,7 @@ class Recorded:
         self._refuse(changed)
         returned = self.results.returned
         roots = [*self.results.autograd_roots(self.inputs, returned).values(), *self.results.views_among(returned)]
+        self._roots = roots
         self.stages = {} if buckets is None else stages_of(buckets, self.inputs, roots)
         """The stage of the backward at whose end the gradient of an input is there, by its position."""
         stages = by_node(self.stages, self.inputs)
@@ -172,6 +177,25 @@ class Recorded:
         """The positions of the inputs that gradients go to straight from a segment."""
         ends = self._ends_of_inputs
         return sorted(self.positions(ends[leaf] for leaf in segment.leaves if leaf in ends))
+
+    def arrival(self, inputs: Sequence[int]) -> list[int]:
+        """The places of some inputs, in the order in which gradients come to these in eager."""
+        ranks = self.ranks
+        return sorted(range(len(inputs)), key=lambda place: ranks[inputs[place]])
+
+    @cached_property
+    def ranks(self) -> Sequence[Rank]:
+        """For each input of the whole graph what tells when gradients come to it."""
+        ends = self._ends_of_inputs
+        with light():
+            order = {
+                ends[end]: place for place, end in enumerate(ends_in_order(self._roots, self._ends)) if end in ends
+            }
+        return self.spread_ranks([(order.get(place, 0), 0, 0) for place in range(len(self.inputs))])
+
+    def spread_ranks(self, ranks: Sequence[Rank]) -> Sequence[Rank]:
+        """Of the inputs of what was recorded, for each of the whole graph's."""
+        return ranks
 
     @cached_property
     def _ends_of_inputs(self) -> dict[Any, int]:

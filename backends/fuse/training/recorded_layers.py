@@ -15,10 +15,10 @@ from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.layers.expansion import Uneven
-from framejit.backends.fuse.layers.lengthening import RECORDED, Lengthening
+from framejit.backends.fuse.layers.lengthening import RECORDED, SECOND, Lengthening
 from framejit.backends.fuse.layers.shortened import Shortened, shortened
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
-from framejit.backends.fuse.training.joint import JointGraph, Recorded, SegmentBackward
+from framejit.backends.fuse.training.joint import JointGraph, Rank, Recorded, SegmentBackward
 
 
 def recorded_layers(
@@ -78,6 +78,15 @@ class RecordedLayers(Recorded):
         """The positions in the whole graph of inputs of the one that was recorded."""
         assert self._lengthening is not None
         return self._lengthening.positions(found)
+
+    def spread_ranks(self, ranks: Sequence[Rank]) -> Sequence[Rank]:
+        """As `Recorded` has it: gradients come to the units that were left out, the last one first, before they come to
+        the second."""
+        assert self._lengthening is not None
+        before = min((ranks[place][0] for place in self._lengthening.own[SECOND]), default=0) - 0.5
+        return self._lengthening.spread(
+            ranks, lambda second, _, unit: (before, -unit, second[0]), lambda rank, _: rank
+        )
 
     def plain_results(self) -> Results:
         """Where the results of the whole graph come from."""

@@ -88,7 +88,7 @@ class TrainingWriter(ValueWriter):
             segment.number, [*segment.saved], [*segment.watched], segment.keeps, segment.has_function,
             [None if like is None else [*map(self.value, like)] for like in segment.like],
             *map(list, (segment.places, segment.outputs, segment.borders, segment.results, segment.inputs)),
-            [*segment.leaving], [*segment.written], sorted(segment.before), [*segment.anew],
+            [*segment.arrival], [*segment.leaving], [*segment.written], sorted(segment.before), [*segment.anew],
         ]
         if isinstance(segment, JoinedSegment):
             return [common, segment.stage, [*segment.owned], segment.is_loss]

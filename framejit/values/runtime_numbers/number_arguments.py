@@ -3,14 +3,15 @@
 
 A number in a tensor would do in few of them, and a number that is known makes a graph for each. So the operation is
 written down as the arithmetic that it does, with the number as a tensor without dimensions. What is computed in
-float32 for halves is so here, too, and rounded once; with `alpha` torch's own kernels round now more, now less, by the
-element's place in a vector.
+float32 for halves, or in the dtype that tensors of several have in common, is so here, too, and rounded once; with
+`alpha` torch's own kernels round now more, now less, by the element's place in a vector.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import torch
@@ -19,6 +20,7 @@ from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.runtime_numbers.fused_steps import written_out
 from framejit.values.runtime_numbers.number_draws import DRAWS
 from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS
 from framejit.values.runtime_numbers.number_networks import NETWORKS
@@ -53,7 +55,8 @@ def by_arithmetic(
     if called.startswith("_foreach_"):
         return _of_lists(graph, called.removeprefix("_foreach_"), args, kwargs)
     if called in _WITH_RATE:
-        return _with_rate(graph, target, args, kwargs)
+        found = _with_rate(graph, target, args, kwargs)
+        return written_out(graph, target, args, kwargs) if found is None else found
     name = operation_name(target)
     if name in _FORMS:
         return _FORMS[name](graph, called, args, kwargs)
@@ -67,14 +70,17 @@ def by_arithmetic(
         return None
     first = tensors[0]
     dtype, device = first.fake.dtype, first.fake.device
-    if dtype not in _COMPUTED_IN or not all(
+    if not all(
         tensor.cls in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        and tensor.fake.dtype == dtype
+        and tensor.fake.dtype in _COMPUTED_IN
         and tensor.fake.device == device
         for tensor in tensors
     ):
         return None
-    wide = _COMPUTED_IN[dtype]
+    common = _common_dtype(tensors)
+    if len(tensors) == 3 and any(tensor.fake.dtype != common for tensor in tensors):  # some gradients are rounded more
+        return None
+    wide = _COMPUTED_IN[common]
     if isinstance(factor, TensorValue):
         amount = graph.call("to", [factor, ConstantValue(wide)], is_method=True)
     else:
@@ -84,8 +90,13 @@ def by_arithmetic(
     if dtype != wide and is_operand and name in _ROUNDING_NUMBERS and device.type == "cpu":
         amount = graph.call("to", [amount, ConstantValue(dtype)], is_method=True)
 
-    def computed(tensor: Value) -> Value:
-        return tensor if dtype == wide else graph.call("to", [tensor, ConstantValue(wide)], is_method=True)
+    def computed(tensor: TensorValue) -> Value:
+        found: Value = tensor
+        now = tensor.fake.dtype
+        for wanted in (common, wide):
+            if now != wanted:
+                found, now = graph.call("to", [found, ConstantValue(wanted)], is_method=True), wanted
+        return found
 
     def operate(function: Callable[..., Any], left: Value, right: Value) -> Value:
         return graph.call(function, [left, right])
@@ -103,12 +114,20 @@ def by_arithmetic(
         else:
             operand = operate(operator.mul, operate(combined, computed(tensors[1]), computed(tensors[2])), amount)
     in_place = called.endswith("_") or target in _IN_PLACE.values()
-    if dtype == wide:
+    if dtype == common == wide:
         return graph.call(_IN_PLACE[last] if in_place else last, [first, operand])
     result = operate(last, computed(first), operand)
     if in_place:
         return graph.call("copy_", [first, result], is_method=True)
-    return graph.call("to", [result, ConstantValue(dtype)], is_method=True)
+    return result if common == wide else graph.call("to", [result, ConstantValue(common)], is_method=True)
+
+
+def _common_dtype(tensors: Sequence[TensorValue]) -> torch.dtype:
+    """The dtype that torch has for an operation on tensors of these: those without dimensions count only where all are
+    without."""
+    fakes = [tensor.fake for tensor in tensors]
+    with_dimensions = [fake.dtype for fake in fakes if fake.dim()]
+    return reduce(torch.promote_types, with_dimensions or [fake.dtype for fake in fakes])
 
 
 def inverse(graph: Graph, number: ReadNumberValue | SymNumberValue, dtype: torch.dtype) -> Value:

@@ -50,6 +50,8 @@ class _Function:
     span: Bounds | None = None
 
     def __call__(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if self.compute is math.log and len(args) == 2 and not kwargs:
+            return self._to_base(frame, *args)
         number = args[0] if len(args) == 1 and not kwargs else None
         found = None
         if isinstance(number, (SymIntValue, SizeNumberValue)):
@@ -57,6 +59,17 @@ class _Function:
         elif isinstance(number, SymNumberValue):
             found = self._of_argument(number)
         return fold(frame, self.compute, args, kwargs) if found is None else found
+
+    def _to_base(self, frame: Frame, number: Value, base: Value) -> Value:
+        """A logarithm to another base, which Python finds as the quotient of two."""
+        known = base.value if isinstance(base, ConstantValue) and type(base.value) in (int, float) else 0
+        if isinstance(number, (SymIntValue, SymNumberValue)) and 1 < known <= GREATEST:
+            found = self(frame, [number], {})
+            if isinstance(found, SymNumberValue):
+                quotient = found.binary("/", ConstantValue(math.log(known)), False)
+                if quotient is not None:
+                    return quotient
+        return fold(frame, self.compute, [number, base], {})
 
     def _of_sizes(self, frame: Frame, number: SymIntValue | SizeNumberValue) -> Value | None:
         """Of a number that is computed from sizes; None where these must be known."""

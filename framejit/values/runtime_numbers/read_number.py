@@ -20,6 +20,7 @@ from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.runtime_numbers.kept_counts import answer_of_count
 from framejit.values.sym_number import ELEMENTWISE
 from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue
 
@@ -102,7 +103,12 @@ class ReadNumberValue(Value):
         return self.must_be_known()
 
     def truth(self, frame: Frame) -> bool:
-        return bool(self.must_be_known())
+        answer = self.answer(frame)
+        return bool(self.must_be_known()) if answer is None else answer
+
+    def answer(self, frame: Frame) -> bool | None:
+        """Its truth, where that is known without running the graph."""
+        return answer_of_count(frame, self.tensor)
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
         wanted = {"__float__": float, "__int__": int}.get(name)

@@ -179,7 +179,17 @@ class SizeNumberValue(SymNumberValue):
         if is_reached(self.source) and 0 <= now <= LARGEST:
             source = CallSource(self.source, function)
             return SymIntValue(self.capture.sizes.number(now, source), source, now)
+        if self.of is None and not is_reached(self.source):  # of several sizes: no guard tree leads to it
+            return WholeOfSizes(self.capture, now, CallSource(self.source, function))
         return ConstantValue(now) if self.of is not None and self.of.keeps(function) else None
+
+
+class WholeOfSizes(SymNumberValue):
+    """An int that is made of a float of several sizes. Where it must be known the sizes need not be."""
+
+    def assume(self) -> None:
+        place = BinarySource(self.source, COMPARE["eq"], "eq", TypedKey(self.value))
+        guard_answer(self.capture, place, True)
 
 
 class SizeBesideNumber(SymNumberValue):

@@ -8,16 +8,15 @@ as a tensor.
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING
 
 import torch
-from torch import fx
 from torch.optim.optimizer import _get_value
 
 from framejit import _native as native
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
+from framejit.values.runtime_numbers.kept_counts import added_to
 from framejit.values.runtime_numbers.read_number import read_float
 from framejit.values.tensors.tensor import TensorValue
 
@@ -50,26 +49,10 @@ def _least(frame: Frame, step: TensorValue) -> float | None:
     example = graph.example_of(step)
     if example is None or not _is_count(example):
         return None
-    least = 0.0
-    for node in graph.writes.into(step.fake):
-        if not _adds_one(node, step.node):
-            return None
-        least += 1
-    frame.capture.add_guard(step.source, native.C_PY, _is_count)
-    return least
-
-
-def _adds_one(node: fx.Node, step: fx.Node) -> bool:
-    """Whether a node adds 1 to a count: `step += 1`, or an operation on a list of counts, by 1 or a tensor of that."""
-    if node.target is not operator.iadd and node.target is not torch._foreach_add_:
-        return False
-    counts, added = node.args
-    if isinstance(added, fx.Node):
-        added = getattr(added.meta.get("val"), "constant", None)
-        if added is None or added.numel() != 1:
-            return False
-    found = [count is step for count in counts] if isinstance(counts, (list, tuple)) else [counts is step]
-    return sum(found) == 1 and bool(added == 1) and bool(node.kwargs.get("alpha", 1) == 1)
+    added = added_to(graph, step.fake, step.node)
+    if added is not None:
+        frame.capture.add_guard(step.source, native.C_PY, _is_count)
+    return added
 
 
 HANDLERS[_get_value] = _read

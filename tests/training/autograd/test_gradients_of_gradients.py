@@ -202,3 +202,29 @@ def test_gradients_of_gradients_at_results(fn, use):
             x, w = torch.randn(3, 4, dtype=torch.float64), leaf(3, 4)
             outcomes.append(use(called(x, w), w))
         same(*outcomes)
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_backward_that_must_not_be_differentiated_raises_where_all_gradients_are_asked_for(by_name):
+    def use(fn, x):
+        x.grad = None
+        y = fn(x)  # is still there when its gradient is asked for
+        (first,) = torch.autograd.grad(y, x, create_graph=True)
+        if by_name:
+            return first, torch.autograd.grad(first.square().sum(), x)
+        first.sum().backward()
+        return first, x.grad
+
+    Twins(lambda x: Once.apply(x.sin()).square().sum(), leaf(4)).both(use)
