@@ -423,6 +423,8 @@ class _Retold:
             case Named(number, source):
                 if source in self._named:  # which the journal was told when it was read
                     self._numbers[id(number)] = self._named[source]
+                else:  # the number is the same for both calls
+                    add(Assumed(source))
             case Computed(number, function, (first, second)):
                 operands = self.of(first), self.of(second)
                 add(Computed(self._followed(number), function, operands))

@@ -489,6 +489,7 @@ class _Result:
     def of(self, value: Value) -> Value:
         value = as_realized(value)
         if isinstance(value, FollowedNumber):
+            value.journal.add(LookedAt(value))  # who is followed around this call gets a plain number
             return ConstantValue(self._taken.numbers.get(id(value), value.known))
         owner = self._taken.owners.get(id(value))
         if owner is not None:

@@ -489,6 +489,47 @@ def test_stacks_of_stacks(stamped):
         check(stamped, Stack(Nested, GrowingCache), 2 * (DEPTH - 1))
 
 
+class Shared:
+    def __init__(self, number):
+        self.number = number
+
+
+class ReadsShared(Layer):
+    """Reads a number beside itself, and gives it."""
+
+    def __init__(self, shared):
+        super().__init__(0)
+        self.shared = shared
+
+    def forward(self, x, state, **extra):
+        return x + state.update(self.work(x), self.shared.number).sum(), self.shared.number
+
+
+class Sharing(torch.nn.Module):
+    """Calls layers that read one number of it."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.shared = Shared(number)
+        self.inner = torch.nn.ModuleList(ReadsShared(self.shared) for _ in range(3))
+
+    def forward(self, x, state, **extra):
+        for inner in self.inner:
+            x, number = inner(x, state)
+            state.calls += number
+        return x
+
+
+def test_numbers_that_inner_layers_share():
+    with torch.no_grad():
+        model = Stack(Sharing, slots)
+        fast = framejit.optimize(model, backend="eager")
+        for where, number in ((0, 0), (3, 1), (1, 4), (4, 0)):
+            model.layers[where].shared.number = number
+            both(model, fast)
+            both(model, framejit.optimize(model, backend="eager"))
+
+
 class Raises(Layer):
     def forward(self, x, state, **extra):
         out = super().forward(x, state)
