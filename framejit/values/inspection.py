@@ -49,6 +49,12 @@ def module_of(cls: type) -> str:
     return found if isinstance(found, str) else ""
 
 
+def full_name(cls: type) -> str:
+    """A class's name as newer errors of CPython write it, about a key or an empty slot: its `%T`."""
+    module = module_of(cls)
+    return cls.__qualname__ if module in ("", "builtins", "__main__") else f"{module}.{cls.__qualname__}"
+
+
 def qualified_name(cls: type) -> str:
     """A class's `__qualname__`, whatever its metaclass says."""
     return _QUALNAME.__get__(cls)

@@ -24,7 +24,7 @@ from framejit.signals import NotConstant, Raised, Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.inspection import is_a, module_of
+from framejit.values.inspection import full_name, is_a
 from framejit.values.lazy import LazyValue
 from framejit.values.sym_int import SymIntValue, on_sizes
 from framejit.values.wrap import from_python
@@ -412,11 +412,5 @@ def _refused(frame: Frame, refusal: Refusal, said: str) -> Raised:
     words = realize(frame, frame.call(from_python(str), [refusal.raised.value], {})).constant()
     return frame.raised(
         TypeError,
-        said.replace(_full_name(ObjectKey), _full_name(refusal.key.value.python_type())).replace(_WORDS, words),
+        said.replace(full_name(ObjectKey), full_name(refusal.key.value.python_type())).replace(_WORDS, words),
     )
-
-
-def _full_name(cls: type) -> str:
-    """A class's name as CPython writes it in an error about a key."""
-    module = module_of(cls)
-    return cls.__qualname__ if module in ("", "builtins", "__main__") else f"{module}.{cls.__qualname__}"

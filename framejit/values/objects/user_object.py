@@ -33,7 +33,7 @@ from framejit.values.containers.mapping import DictValue, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import hides_dict, instance_dict, is_a, module_of
+from framejit.values.inspection import full_name, hides_dict, instance_dict, is_a, module_of
 from framejit.values.journal import Changed, Held, Wrote
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.functions.bound_descriptor import METHODS
@@ -564,8 +564,8 @@ def _slot(frame: Frame, static: Any, value: Value, name: str) -> Value:
     if isinstance(value, ObjectValue):
         found = _in_slot(frame, static, value, name)
         if found is None:
-            said = f"{native.type_name(value.python_type())!r} object has no attribute {name!r}"
-            raise frame.raised(AttributeError, said)
+            named = full_name if sys.version_info >= (3, 13) else native.type_name
+            raise frame.raised(AttributeError, f"{named(value.python_type())!r} object has no attribute {name!r}")
         return found
     if value.is_constant():  # a class, of which its metaclass tells
         obj = value.constant()
