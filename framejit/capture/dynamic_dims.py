@@ -119,11 +119,11 @@ class DynamicDims:
             return {}
         if config.dynamic_after <= 0 or is_of_module(source):
             return {}
-        places = [(source.name(), dim) for dim in range(tensor.dim())]
+        name = source.name()
         return {
-            dim: place in self.opened_strides
-            for (dim, stride), place in zip(enumerate(tensor.stride()), places)
-            if place in self.strides and self.strides[place] != {stride}
+            dim: (name, dim) in self.opened_strides
+            for dim, stride in enumerate(tensor.stride())
+            if self.strides.get((name, dim), {stride}) != {stride}
         }
 
     def leaves_open(self, number: float, source: Source) -> bool:

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.capture.layers_alike import LayersAlike
 from tests.capture.interpreted_layers import same_as_interpreted
 
 from comparison import assert_same
@@ -56,20 +55,6 @@ class Stack(torch.nn.Module):
         for layer in self.layers:
             x = layer(x, offset=0.25)
         return x
-
-
-@pytest.fixture
-def stamped(monkeypatch):
-    """How many calls each capture has stamped out."""
-    counts = []
-    close = LayersAlike.close
-
-    def noting(self):
-        counts.append(self.stamped)
-        close(self)
-
-    monkeypatch.setattr(LayersAlike, "close", noting)
-    return counts
 
 
 def both(model, fast, x=X):

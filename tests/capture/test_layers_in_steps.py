@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import framejit
-from framejit.capture.layers_alike import LayersAlike
 
 from comparison import assert_same
 from support import CountingBackend
@@ -41,20 +40,6 @@ class Model(torch.nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x
-
-
-@pytest.fixture
-def stamped(monkeypatch):
-    """How many calls each capture has stamped out."""
-    counts = []
-    close = LayersAlike.close
-
-    def noting(self):
-        counts.append(self.stamped)
-        close(self)
-
-    monkeypatch.setattr(LayersAlike, "close", noting)
-    return counts
 
 
 def step(model, optimizer, x):

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import framejit
-from framejit.capture.layers_alike import LayersAlike
 from tests.capture.interpreted_layers import same_as_interpreted
 
 from comparison import assert_same
@@ -77,20 +76,6 @@ class Model(torch.nn.Module):
             x = layer(x)
         found, COLLECTOR.held = COLLECTOR.held, None
         return x, *found["states"]
-
-
-@pytest.fixture
-def stamped(monkeypatch):
-    """How many calls each capture has stamped out."""
-    counts = []
-    close = LayersAlike.close
-
-    def noting(self):
-        counts.append(self.stamped)
-        close(self)
-
-    monkeypatch.setattr(LayersAlike, "close", noting)
-    return counts
 
 
 PUT = {

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import framejit
-from framejit.capture.layers_alike import LayersAlike
 from tests.capture.interpreted_layers import same_as_interpreted
 
 from comparison import assert_same
@@ -89,20 +88,6 @@ class Stack(torch.nn.Module):
 
 def slots():
     return Cache([Slot(), Slot(), Slot(), Slot(), Slot()])
-
-
-@pytest.fixture
-def stamped(monkeypatch):
-    """How many calls each capture has stamped out."""
-    counts = []
-    close = LayersAlike.close
-
-    def noting(self):
-        counts.append(self.stamped)
-        close(self)
-
-    monkeypatch.setattr(LayersAlike, "close", noting)
-    return counts
 
 
 def plain(value, seen=None):
