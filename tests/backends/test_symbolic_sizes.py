@@ -251,6 +251,6 @@ def test_strides_that_no_size_tells(backend):
 
     fast = framejit.optimize(program, backend=backend)
     for columns in (9, 11, 14, 10, 21):
-        x = torch.randn(4, columns)[:, :6]
+        x = torch.randint(-9, 9, (4, columns)).float()[:, :6]  # a sum in any order
         assert_same(program(x), fast(x))
     assert len(fast.entries) == 2
