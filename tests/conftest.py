@@ -105,7 +105,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item in kept]
     if hasattr(config, "workerinput"):  # of several processes: a file that takes long is not to be the last one of all
         long = {item.path for item in items if any(map(item.get_closest_marker, LONG))}
-        items.sort(key=lambda item: item.path not in long)
+        if config.getoption("--until") is None:
+            items.sort(key=lambda item: item.path not in long)
+        else:
+            spread = _spread(list(dict.fromkeys(item.path for item in items)), long)
+            items.sort(key=lambda item: spread[item.path])
+
+
+def _spread(files: list[pathlib.Path], long: set[pathlib.Path]) -> dict[pathlib.Path, float]:
+    """Where in the order of files each one comes, if those that take long are spread evenly over the others: what a
+    run that is cut off has done by then is a part of either kind."""
+    kinds = ([file for file in files if file not in long], [file for file in files if file in long])
+    return {file: (i + 0.5) / len(kind) for kind in kinds for i, file in enumerate(kind)}
 
 
 def _quick(items: list[pytest.Item]) -> list[pytest.Item]:

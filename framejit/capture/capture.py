@@ -38,10 +38,12 @@ from framejit.guards.sources import (
     CellContentsSource,
     ClosureCellSource,
     ConstSource,
+    GlobalSource,
     Source,
     StateSource,
     const_source,
 )
+from framejit.guards.strong_paths import Holder, NotHeldError, holders
 from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
@@ -464,16 +466,37 @@ class Capture:
         """The exception, or None, that the caller of the captured function is handling; guarded."""
         return wrap(self, self._caller_handles, CallSource(const_source(sys), exception_handled_now))
 
-    def may_have_dropped(self) -> bool:
-        """Whether the captured code may have let go of the last reference to an object that the replacement code still
-        holds."""
-        if self.effects.any() or any(name.startswith("__stack") for name in self._arguments):
+    def may_have_dropped(self, source: Source) -> bool:
+        """Whether the captured code may have let go of the last reference to the object at `source`, which the
+        replacement code still holds."""
+        anything = self.effects.any() or any(name.startswith("__stack") for name in self._arguments)
+        if not anything and all(map(self._has_argument, self._arguments)):
+            return False
+        try:
+            path = holders(source, self._root_object)
+        except NotHeldError:
             return True
+        return any(map(self._has_changed, path))
+
+    def _has_argument(self, name: str) -> bool:
+        """Whether the captured frame still has an argument that it was called with."""
         root = self.root
-        return any(
-            (root.locals.get(name) or name in root.cells and root.cells[name].contents) is not value
-            for name, value in self._arguments.items()
-        )
+        held = root.locals.get(name) or name in root.cells and root.cells[name].contents
+        return held is self._arguments[name]
+
+    def _root_object(self, source: Source) -> tuple[Any, list[Holder]]:
+        """The object at a root, and what of the program holds it."""
+        if isinstance(source, GlobalSource) and source.var in self.root.globals:
+            return self.root.globals[source.var], [(self.root.globals, source.var)]
+        if isinstance(source, ArgSource) and self._has_argument(source.arg):
+            return self.flat_args[source.index], []
+        raise NotHeldError(str(source))
+
+    def _has_changed(self, holder: Holder) -> bool:
+        """Whether captured code may have changed what an object holds under a name."""
+        obj, name = holder
+        known = self.known(obj)
+        return self.effects.changes_name(obj, name) or known is not None and self.effects.has_changed(known)
 
     def check_modes(self) -> None:
         """Where captured code ends inside of a function mode that it has entered, plain Python enters it."""

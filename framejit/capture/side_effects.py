@@ -109,6 +109,10 @@ class SideEffects:
     def has_changed(self, value: Value) -> bool:
         return id(value) in self._changed
 
+    def changes_name(self, obj: Any, name: Any) -> bool:
+        """Whether an attribute of a function or class, or a name in the namespace of a module, was set or deleted."""
+        return any(id(obj) in names and name in names[id(obj)][-1] for names in (self._attributes, self._globals))
+
     @contextmanager
     def changed_inside(self) -> Iterator[list[Value]]:
         """The values that are changed within the block, those also that were changed before; complete at its end."""

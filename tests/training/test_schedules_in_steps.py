@@ -114,3 +114,34 @@ def test_a_step_with_its_schedule(name):
     compiled, found = outcomes(schedule, lambda step: framejit.optimize(step, backend="fuse"))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert len(compiled.entries) <= entries
+
+
+class Trainer:
+    """Has its optimiser as an attribute: a schedule wraps `optimiser.step`, and leads to it by a weak reference."""
+
+    def __init__(self):
+        seed(0)
+        self.module = nn.Linear(5, 3)
+        self.optimiser = optim.AdamW(self.module.parameters(), lr=0.1)
+        self.schedule = lr_scheduler.StepLR(self.optimiser, 3, gamma=0.5)
+
+    def step(self, x, y):
+        self.optimiser.zero_grad()
+        loss = F.cross_entropy(self.module(x), y)
+        loss.backward()
+        self.optimiser.step()
+        self.schedule.step()
+        return loss.detach()
+
+
+def test_a_step_of_an_object_is_one_graph():
+    def outcome(compile_step):
+        trainer = Trainer()
+        step = compile_step(trainer.step)
+        return [(step(torch.ones(4, 5), torch.arange(4) % 3), *trainer.schedule.get_last_lr()) for _ in range(8)]
+
+    expected = outcome(lambda step: step)
+    with recorded() as log:
+        found = outcome(lambda step: framejit.optimize(step, backend="eager", fullgraph=True))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert not of_kind(log, "graph_break")

@@ -57,7 +57,7 @@ class WeakReferenceValue(Value):
             frame.capture.break_at(
                 self.made_at, Unsupported("a weak reference to what captured code has made and may have let go of")
             )
-        if frame.capture.may_have_dropped():
+        if frame.capture.may_have_dropped(target.source):
             raise Unsupported("a weak reference, after the captured code let go of objects")
         return target
 

@@ -9,7 +9,7 @@ import torch
 
 import framejit
 
-from support import ANY, Pair, check, check_state
+from support import ANY, Pair, check, check_state, world
 
 X = torch.tensor([1.0, 2.0])
 
@@ -127,6 +127,90 @@ def test_an_object_outside_that_goes():
         return fn, lambda: sorted(box)
 
     check_state(make, (X,), breaks=None)
+
+
+HELD_BY = {
+    "a global": "held",
+    "an attribute": "owner.held",
+    "the __dict__": "vars(owner)['held']",
+    "an item": "owner.items[0]",
+    "a value": "owner.table['held']",
+    "a list in a list": "owner.nested[0][0]",
+}
+
+
+def _worlds(body, holder):
+    """A function with `body`, and a weak reference to what only `holder` holds, in a module of its own."""
+
+    def make():
+        names = world(
+            f"""
+            class Owner: pass
+            class Node:
+                def __init__(self, t): self.t = t
+
+            owner = Owner()
+            owner.items, owner.table, owner.nested, count = [None], dict(held=None), [[None]], 0
+            {holder} = Node(torch.ones(2))
+            ref = weakref.ref({holder})
+
+            def fn(x):
+                global count, held
+                before = {holder}.t
+                {body}
+                return x + before, ref() is None
+            """,
+            weakref=weakref, torch=torch, gc=gc,
+        )
+        return names["fn"], lambda: (names["count"], names["ref"]() is None)
+
+    return make
+
+
+@pytest.mark.parametrize("holder", HELD_BY.values(), ids=HELD_BY)
+def test_what_the_program_holds_while_captured_code_changes_something_else(holder):
+    """A weak reference is followed in one graph."""
+    body = "count += 1; owner.other = count; owner.steps = [count]" if holder == "held" else "count += 1"
+    check_state(_worlds(body, holder), (X,), (X,))
+
+
+@pytest.mark.parametrize(("holder", "body"), [
+    ("held", "held = None"),
+    ("held", "del held"),
+    ("held", "globals().pop('held')"),
+    ("owner.held", "owner.held = None"),
+    ("owner.held", "del owner.held"),
+    ("owner.held", "vars(owner).clear()"),
+    ("owner.held", "object.__setattr__(owner, 'held', None)"),
+    ("owner.held", "globals()['owner'] = None"),
+    ("vars(owner)['held']", "owner.held = 1"),
+    ("owner.items[0]", "owner.items[0] = None"),
+    ("owner.items[0]", "owner.items.clear()"),
+    ("owner.items[0]", "owner.items = []"),
+    ("owner.table['held']", "owner.table.pop('held')"),
+    ("owner.table['held']", "other = owner.table; other['held'] = 3; del other"),
+    ("owner.nested[0][0]", "owner.nested[0] = []"),
+    ("owner.nested[0][0]", "inner = owner.nested[0]; inner[0] = None; del inner"),
+])
+def test_what_the_program_holds_no_more(holder, body):
+    check_state(_worlds(body, holder), (X,), breaks=None)
+
+
+def test_the_holder_was_the_last_argument():
+    """An argument that captured code has let go of holds nothing, though its caller may hold it still."""
+
+    class Owner:
+        def __init__(self):
+            self.held = Node(torch.ones(2))
+
+    def fn(x, owners):
+        owner = owners.pop()
+        ref = weakref.ref(owner.held)
+        before = owner.held.t + x
+        del owner
+        return before, ref() is None
+
+    check(fn, X, [Owner()], graphs=ANY, breaks=None)
 
 
 def test_calls_when_it_goes():
