@@ -76,6 +76,9 @@ class Fakes(FakeTensorMode):
         self.operation_results = OperationResults(self)
         # without them, no operation is known whose result's sizes data decides
         self.data_sizes: DataSizes | None = None
+        self.copies_existing = False
+        """Whether fakes of existing tensors are being made. A view lies in its storage, then, but the storage of its
+        base's fake may end where the base does, which was made smaller than what it is a part of."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
@@ -90,7 +93,11 @@ class Fakes(FakeTensorMode):
         if parts is not None:
             with self:
                 return parts(*args, **kwargs)
-        if getattr(func, "_opname", "") in PLACED and not _is_placed_by_symbols(*args[:4], **kwargs):
+        if (
+            getattr(func, "_opname", "") in PLACED
+            and not self.copies_existing
+            and not _is_placed_by_symbols(*args[:4], **kwargs)
+        ):
             check_reach(*args[:4], **kwargs)
         if func in FILLS and args[1].dim():
             raise RuntimeError(
@@ -166,8 +173,10 @@ def _is_placed_by_symbols(
 def check_reach(
     self: torch.Tensor, size: Sequence[Any] = (), stride: Sequence[Any] = (), storage_offset: Any = None, **_: Any
 ) -> None:
-    """Raise a RuntimeError, as eager does, if a view would reach beyond its storage. Of symbolic sizes it is assumed
-    whether it does."""
+    """Raise a RuntimeError, as eager does, if a view would reach beyond its storage, or has a size or stride below 0.
+    Of symbolic sizes it is assumed whether it does."""
+    if any(number < 0 for number in (*size, *stride)):
+        raise RuntimeError(f"sizes {list(size)} and strides {list(stride)} must not be negative")
     if 0 in size:
         return
     first = self.storage_offset() if storage_offset is None else storage_offset
