@@ -248,6 +248,7 @@ def test_places_in_storages(f, dynamic):
     assert not of_kind(events, "warning")
 
 
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")  # of graphs that break their rules, too
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "change",
