@@ -51,6 +51,8 @@ STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fuse
 """Steps of optimisers. Torch has no rule for most of their overloads."""
 FILLS: Final = frozenset((torch.ops.aten.fill.Tensor, torch.ops.aten.fill_.Tensor))
 """Operations that refuse to fill a tensor with other than one number, which torch's rule does not before 2.13."""
+SLICE_SCATTER: Final = torch.ops.aten.slice_scatter.default
+"""Refuses a source of other sizes than the slice has, which torch's rule does not."""
 WEIGHTS_IF_WANTED: Final = torch.ops.aten._native_multi_head_attention.default
 """Its second result is None to eager where nobody wants it, and an empty tensor to torch's rule."""
 
@@ -103,6 +105,9 @@ class Fakes(FakeTensorMode):
             raise RuntimeError(
                 f"fill_ only supports 0-dimension value tensor but got tensor with {args[1].dim()} dimensions."
             )
+        if func is SLICE_SCATTER:
+            with self:
+                _check_source(*args, **kwargs)
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
@@ -185,6 +190,17 @@ def check_reach(
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for "
             "the storage"
+        )
+
+
+def _check_source(
+    self: torch.Tensor, src: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> None:
+    part = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+    if [*src.shape] != [*part.shape]:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {[*src.shape]}, slice size = "
+            f"{[*part.shape]}"
         )
 
 
