@@ -49,10 +49,6 @@ FROM_THE_FRONT: Final = torch.ops.aten.linalg_vector_norm.default
 """Its rule in Python takes dimensions that are counted from the end for others in torch 2.11."""
 STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 """Steps of optimisers. Torch has no rule for most of their overloads."""
-FILLS: Final = frozenset((torch.ops.aten.fill.Tensor, torch.ops.aten.fill_.Tensor))
-"""Operations that refuse to fill a tensor with other than one number, which torch's rule does not before 2.13."""
-SLICE_SCATTER: Final = torch.ops.aten.slice_scatter.default
-"""Refuses a source of other sizes than the slice has, which torch's rule does not."""
 WEIGHTS_IF_WANTED: Final = torch.ops.aten._native_multi_head_attention.default
 """Its second result is None to eager where nobody wants it, and an empty tensor to torch's rule."""
 
@@ -101,13 +97,9 @@ class Fakes(FakeTensorMode):
             and not _is_placed_by_symbols(*args[:4], **kwargs)
         ):
             check_reach(*args[:4], **kwargs)
-        if func in FILLS and args[1].dim():
-            raise RuntimeError(
-                f"fill_ only supports 0-dimension value tensor but got tensor with {args[1].dim()} dimensions."
-            )
-        if func is SLICE_SCATTER:
-            with self:
-                _check_source(*args, **kwargs)
+        check = _CHECKS.get(func)
+        if check is not None:
+            check(*args, **kwargs)
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
@@ -193,15 +185,35 @@ def check_reach(
         )
 
 
+def _check_filled_with(_: torch.Tensor, value: torch.Tensor) -> None:
+    if value.dim():
+        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+
+
 def _check_source(
-    self: torch.Tensor, src: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    self: Any, src: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> None:
-    part = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+    with self.fake_mode:
+        part = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
     if [*src.shape] != [*part.shape]:
         raise RuntimeError(
             f"expected src to have a size equal to the slice of self. src size = {[*src.shape]}, slice size = "
             f"{[*part.shape]}"
         )
+
+
+def _check_dimension(self: torch.Tensor, dim: int, _: Any) -> None:
+    if dim < -self.dim():
+        raise IndexError(f"Dimension out of range ({dim} of a tensor with {self.dim()} dimensions)")
+
+
+_CHECKS: Final[dict[Any, Callable[..., None]]] = {
+    torch.ops.aten.fill.Tensor: _check_filled_with,  # since 2.13 by torch's rule, too
+    torch.ops.aten.fill_.Tensor: _check_filled_with,
+    torch.ops.aten.slice_scatter.default: _check_source,
+    torch.ops.aten.select.int: _check_dimension,
+}
+"""What operations refuse by their arguments, and torch's rules for them do not."""
 
 
 def _resized(self: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:

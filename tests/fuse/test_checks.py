@@ -80,6 +80,8 @@ REFUSED = {
     "slice_scatter, narrower": (lambda x, y: x.slice_scatter(y, 1, 0, 4), lambda: (torch.ones(4, 6), torch.ones(4, 3))),
     "slice_scatter, by rows": (lambda x, y: x.slice_scatter(y, 0, 1), lambda: (torch.ones(4, 6), torch.ones(1, 6))),
     "slice_scatter, of a row": (lambda x, y: x.slice_scatter(y, 0, 1), lambda: (torch.ones(4, 6), torch.ones(6))),
+    "select, before the first dimension": (lambda x: x.select(-4, 1) + 1, lambda: (torch.ones(4, 6),)),
+    "select, written": (lambda x: x.clone().select(-3, 0).add_(1), lambda: (torch.ones(4, 6),)),
     "multinomial": (lambda x: torch.multinomial(x, 1), lambda: (-torch.ones(4),)),
     "bitwise shift of floats": (lambda x: x << 1, lambda: (torch.ones(2, dtype=torch.bool) * 1.5,)),
     "bincount": (lambda x: torch.bincount(x, minlength=2), lambda: (torch.tensor([-1]),)),
