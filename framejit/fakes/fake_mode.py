@@ -187,7 +187,9 @@ def check_reach(
 
 def _check_filled_with(_: torch.Tensor, value: torch.Tensor) -> None:
     if value.dim():
-        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions.")
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
+        )
 
 
 def _check_source(

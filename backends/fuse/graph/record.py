@@ -558,7 +558,7 @@ class Recorder(TorchDispatchMode):
         """Carry out a composite operation by eager's own decomposition (`func.decompose` may have another one, in
         Python), and record what it consists of."""
         decompose = partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-        if torch.Tag.inplace_view in func.tags:  # what it is given stands for what it gives, once its part has been done
+        if torch.Tag.inplace_view in func.tags:  # what it is given stands for what it gives, once that is done
             with self:
                 return decompose()
         outside, given = self._nodes, [self.value(tensor) for tensor in tensors_in((*args, *kwargs.values()))]
