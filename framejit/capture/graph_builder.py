@@ -253,8 +253,6 @@ class GraphBuilder:
             storages = {t.fake.untyped_storage()._cdata for t in tensors.values()}
             for known, example in zip(self.inputs, self.examples):
                 if known.fake.untyped_storage()._cdata in storages:
-                    if name.startswith("as_strided") and known.fake._has_symbolic_sizes_strides:
-                        raise Unsupported(f"{name}() of {known.describe()}, of which it may reach past the ends")
                     if known.fake.storage_offset() != example.storage_offset():
                         raise Unsupported(
                             f"{name}() of {known.describe()}, which does not begin where its storage does"

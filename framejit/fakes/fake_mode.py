@@ -49,8 +49,6 @@ FROM_THE_FRONT: Final = torch.ops.aten.linalg_vector_norm.default
 """Its rule in Python takes dimensions that are counted from the end for others in torch 2.11."""
 STEPS: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 """Steps of optimisers. Torch has no rule for most of their overloads."""
-FILLS: Final = frozenset((torch.ops.aten.fill.Tensor, torch.ops.aten.fill_.Tensor))
-"""Operations that refuse to fill a tensor with other than one number, which torch's rule does not before 2.13."""
 WEIGHTS_IF_WANTED: Final = torch.ops.aten._native_multi_head_attention.default
 """Its second result is None to eager where nobody wants it, and an empty tensor to torch's rule."""
 
@@ -76,6 +74,9 @@ class Fakes(FakeTensorMode):
         self.operation_results = OperationResults(self)
         # without them, no operation is known whose result's sizes data decides
         self.data_sizes: DataSizes | None = None
+        self.copies_existing = False
+        """Whether fakes of existing tensors are being made. A view lies in its storage, then, but the storage of its
+        base's fake may end where the base does, which was made smaller than what it is a part of."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
@@ -90,12 +91,15 @@ class Fakes(FakeTensorMode):
         if parts is not None:
             with self:
                 return parts(*args, **kwargs)
-        if getattr(func, "_opname", "") in PLACED and not _is_placed_by_symbols(*args[:4], **kwargs):
+        if (
+            getattr(func, "_opname", "") in PLACED
+            and not self.copies_existing
+            and not _is_placed_by_symbols(*args[:4], **kwargs)
+        ):
             check_reach(*args[:4], **kwargs)
-        if func in FILLS and args[1].dim():
-            raise RuntimeError(
-                f"fill_ only supports 0-dimension value tensor but got tensor with {args[1].dim()} dimensions."
-            )
+        check = _CHECKS.get(func)
+        if check is not None:
+            check(*args, **kwargs)
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
@@ -166,8 +170,10 @@ def _is_placed_by_symbols(
 def check_reach(
     self: torch.Tensor, size: Sequence[Any] = (), stride: Sequence[Any] = (), storage_offset: Any = None, **_: Any
 ) -> None:
-    """Raise a RuntimeError, as eager does, if a view would reach beyond its storage. Of symbolic sizes it is assumed
-    whether it does."""
+    """Raise a RuntimeError, as eager does, if a view would reach beyond its storage, or has a size or stride below 0.
+    Of symbolic sizes it is assumed whether it does."""
+    if any(number < 0 for number in (*size, *stride)):
+        raise RuntimeError(f"sizes {list(size)} and strides {list(stride)} must not be negative")
     if 0 in size:
         return
     first = self.storage_offset() if storage_offset is None else storage_offset
@@ -177,6 +183,39 @@ def check_reach(
             f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for "
             "the storage"
         )
+
+
+def _check_filled_with(_: torch.Tensor, value: torch.Tensor) -> None:
+    if value.dim():
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
+        )
+
+
+def _check_source(
+    self: Any, src: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> None:
+    with self.fake_mode:
+        part = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+    if [*src.shape] != [*part.shape]:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {[*src.shape]}, slice size = "
+            f"{[*part.shape]}"
+        )
+
+
+def _check_dimension(self: torch.Tensor, dim: int, _: Any) -> None:
+    if dim < -self.dim():
+        raise IndexError(f"Dimension out of range ({dim} of a tensor with {self.dim()} dimensions)")
+
+
+_CHECKS: Final[dict[Any, Callable[..., None]]] = {
+    torch.ops.aten.fill.Tensor: _check_filled_with,  # since 2.13 by torch's rule, too
+    torch.ops.aten.fill_.Tensor: _check_filled_with,
+    torch.ops.aten.slice_scatter.default: _check_source,
+    torch.ops.aten.select.int: _check_dimension,
+}
+"""What operations refuse by their arguments, and torch's rules for them do not."""
 
 
 def _resized(self: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:

@@ -129,6 +129,7 @@ class Metadata:
         # a filter of the program's would make an error of it.
         with_gradients = torch.enable_grad() if tensor.requires_grad else torch.no_grad()
         try:
+            self.mode.copies_existing = True
             with light(), without_warnings(), with_gradients:
                 return self.mode.from_tensor(tensor, static_shapes=True)
         except Exception as e:
@@ -139,6 +140,8 @@ class Metadata:
             raise Unsupported(
                 f"tensor subclass {cls.__qualname__}, of which torch makes no fake ({type(e).__name__}: {e})", "FJ141"
             ) from None
+        finally:
+            self.mode.copies_existing = False
 
     def _make_symbolic(self) -> None:
         from framejit.fakes.python_decompositions import python_decompositions  # imports functorch's half of torch

@@ -49,7 +49,11 @@ _YET_INLINED = (
     "torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call", "torch.fx.traceback",
     "torch.fx._pytree",
 )
-_CALLS_OF_GRAPH_MODULES = ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__")
+_YET_INLINED_FUNCTIONS = {
+    "torch.fx.graph_module": ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__"),
+    "torch.jit._trace": ("_script_if_tracing.<locals>.wrapper",),
+}
+"""By their modules functions that do nothing but call what they stand in front of."""
 _OUTPUT = ("logging", "warnings")
 _OF_PROCESSES = ("torch.distributed.fsdp", "torch.distributed._composable", "torch.nn.parallel")
 _FORWARD_HINT = "nothing has to be done: the forward of modules inside, and its backward, are compiled by themselves"
@@ -75,7 +79,7 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     if (
         module_in(module, _NEVER_INLINE)
         and not module_in(module, _YET_INLINED)
-        and not (module == "torch.fx.graph_module" and fn.code.co_qualname in _CALLS_OF_GRAPH_MODULES)
+        and fn.code.co_qualname not in _YET_INLINED_FUNCTIONS.get(module, ())
     ):
         if module_in(module, _OF_PROCESSES):
             return Unsupported(f"{fn.describe()} works with other processes, as it is", "FJ116", _FORWARD_HINT)

@@ -25,9 +25,47 @@ def traced(x):
     return TRACED(x) + 1
 
 
-@pytest.mark.parametrize("fn", [checked, annotated, traced])
+@torch.jit.script_if_tracing
+def with_default(x, factor: float = 2.5):
+    if x.dim() > 1:
+        x = x.sum(0)
+    return x * factor
+
+
+def scripted_only_for_traces(x):
+    return with_default(x) + with_default(x[0], factor=3.0)
+
+
+def dtypes_of_results(x):
+    of_tensors = torch.result_type(x, 2), torch.result_type(3.5, x), torch.result_type(x[0, 0], x.int())
+    return x.to(torch.result_type(True, 2j)), torch.result_type(1, 2.0), of_tensors
+
+
+@pytest.mark.parametrize("fn", [checked, annotated, traced, scripted_only_for_traces, dtypes_of_results])
 def test_one_graph(fn):
     check(fn, X, fullgraph=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_trace_of_compiled_code_still_has_what_is_scripted():
+    compiled = framejit.optimize(scripted_only_for_traces)
+    compiled(X)
+    trace = torch.jit.trace(compiled, X)
+    assert "with_default" in trace.code
+    assert torch.equal(trace(X), scripted_only_for_traces(X))
+
+
+def test_dtypes_of_numbers_follow_the_default():
+    def fn(x):
+        return x.to(torch.result_type(1, 2.0))
+
+    compiled = framejit.optimize(fn)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        torch.set_default_dtype(dtype)
+        try:
+            assert compiled(X).dtype == dtype
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 def made_by_class(x, number):

@@ -117,6 +117,53 @@ def test_a_view_that_reaches_past_a_smaller_tensor_raises(backend, is_used):
         assert outcomes[0] == outcomes[1]
 
 
+PLACED = {
+    "overlapping rows": lambda x: x.as_strided((2 * x.shape[0] - 1, x.shape[1] // 2), (x.stride(0) // 2, 1)) + 1,
+    "windows": lambda x: x.as_strided((x.numel() - 2, 3), (1, 1)),
+    "a diagonal that is written": lambda x: (x.as_strided((x.shape[0],), (x.stride(0) + x.stride(1),)).zero_(), x * 2),
+    "a copy": lambda x: torch.as_strided_copy(x, (x.shape[0],), (x.stride(0),)) * 2,
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("name", PLACED)
+def test_a_view_of_an_input_that_lies_within_it_is_in_the_graph(name, backend):
+    fn = PLACED[name]
+    compiled = framejit.optimize(fn, backend=backend, fullgraph=True, dynamic=True)
+    for n, m in ((3, 8), (5, 6), (4, 12)):
+        x = torch.arange(float(n * m)).view(n, m)
+        mine = x.clone()
+        assert_same((fn(x), x), (compiled(mine), mine))
+    assert len(compiled.entries) == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("name", ["longer", "negative size", "negative stride"])
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
+def test_a_view_of_an_input_that_its_sizes_do_not_allow_is_as_in_eager(name, backend):
+    """Of a part of a longer tensor it is a view all the same, and elsewhere it raises."""
+    sizes, strides = {
+        "longer": (lambda n, m: (3, m), lambda n, m: (m, 1)),
+        "negative size": (lambda n, m: (n - 4, m), lambda n, m: (m, 1)),
+        "negative stride": (lambda n, m: (n, 2), lambda n, m: (m, n - 5)),
+    }[name]
+
+    def fn(x):
+        return x.as_strided(sizes(*x.shape), strides(*x.shape)) * 2
+
+    compiled = framejit.optimize(fn, backend=backend)
+    memory = torch.arange(50.0)
+    for n in (5, 6, 2, 4, 3, 7):
+        for x in (torch.arange(n * 4.0).view(n, 4), memory[: n * 4].view(n, 4)):
+            outcomes = []
+            for call in (fn, compiled):
+                try:
+                    outcomes.append(call(x).tolist())
+                except RuntimeError as e:
+                    outcomes.append(str(e).partition("\n")[0])
+            assert outcomes[0] == outcomes[1]
+
+
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 def test_what_is_written_before_a_view_that_reaches_past_its_storage_is_written_once(backend):
     """The piece that the view is of has one element, and no size of its own says how long its storage is."""

@@ -8,6 +8,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import framejit
 
+from comparison import assert_same
 from support import Pair, check, of_kind, recorded
 
 log: list[str] = []
@@ -247,6 +248,7 @@ def test_places_in_storages(f, dynamic):
     assert not of_kind(events, "warning")
 
 
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")  # of graphs that break their rules, too
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "change",
@@ -279,6 +281,27 @@ def test_sizes_changed_in_place(change, dynamic):
         for shape in ((3, 2), (4, 2), (5, 2), (6, 2), (1, 6), (2, 6), (3, 2)):
             a, b = torch.ones(shape), torch.ones(shape)
             assert str(compiled(a)) == str(f(b)) and a.shape == b.shape and a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.filterwarnings("error::framejit.FramejitWarning")
+def test_a_view_that_is_larger_than_what_it_is_a_view_of(backend, dynamic):
+    """What was made smaller in place has its memory still."""
+
+    def fn(small, view):
+        view.mul_(3)
+        small.add_(1)
+        return small * 2, view + 1
+
+    compiled = framejit.optimize(fn, backend=backend, dynamic=dynamic, fullgraph=True)
+    for n in (3, 3, 4):
+        outcomes = []
+        for call in (fn, compiled):
+            small = torch.arange(20.0).resize_(2)
+            view = small.as_strided((n, 3), (3, 1))
+            outcomes.append([*call(small, view), small, view])
+        assert_same(*outcomes)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -557,12 +557,16 @@ class Recorder(TorchDispatchMode):
     def _with_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], casts: Autocast) -> Any:
         """Carry out a composite operation by eager's own decomposition (`func.decompose` may have another one, in
         Python), and record what it consists of."""
+        decompose = partial(func._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+        if torch.Tag.inplace_view in func.tags:  # what it is given stands for what it gives, once that is done
+            with self:
+                return decompose()
         outside, given = self._nodes, [self.value(tensor) for tensor in tensors_in((*args, *kwargs.values()))]
         parts = Graph()
         self._nodes = parts.nodes
         try:
             with self, _autocast(casts):
-                result = func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+                result = decompose()
         finally:
             self._nodes = outside
         if parts.nodes:

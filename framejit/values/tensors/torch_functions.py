@@ -162,6 +162,14 @@ for _f in _CHANGING_QUESTIONS:
         HANDLERS[_f] = _guarded_answer(_f)
 
 
+@handles(torch.result_type)
+def _result_type(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Of numbers alone it is a question about the default dtype; with a tensor it is asked of fakes."""
+    if any(isinstance(value, TensorValue) for value in deep_realize(frame, [*args, *kwargs.values()])):
+        return None
+    return fold(frame, torch.result_type, args, kwargs)
+
+
 @handles(_C._get_function_stack_at)
 def _function_mode(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A mode that is on while the call runs, as a default device is: it was there before, and the state guard says how

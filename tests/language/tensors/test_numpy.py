@@ -11,6 +11,7 @@ import torch
 
 import framejit
 
+from comparison import assert_same
 from support import CountingBackend, Pair, check, of_kind, recorded
 
 RANDOM = np.random.default_rng(0)
@@ -488,6 +489,41 @@ def test_numbers_beside_tensors(dtype, number):
     x = torch.tensor([0, 1, 2]).to(dtype)
     captured = type(number) not in (np.bool_, np.float16)  # to torch bools are floats here; no tensor stands for halves
     check(fn, x, x.float(), number, breaks=0 if captured else None, graphs=1 if captured else range(1, 9))
+
+
+TENSORS_OF_NUMBERS = {
+    "a number": lambda n, k: (torch.tensor(np.sqrt(2)), torch.as_tensor(np.int64(3)), torch.tensor(k)),
+    "in another dtype": lambda n, k: (torch.tensor(np.float32(2.5), dtype=torch.float64), torch.tensor(
+        np.sqrt(2), dtype=torch.float32
+    )),
+    "a list": lambda n, k: (torch.tensor([np.sqrt(2), 1]), torch.as_tensor([[1.5], [np.float64(2)]])),
+    "a tuple of ints": lambda n, k: torch.tensor((np.int64(2), True, 3)),
+    "with a number that changes": lambda n, k: torch.tensor([n, np.sqrt(2)]),
+    "its device": lambda n, k: torch.tensor([np.sqrt(2)], device="cpu"),
+    "no dtype of a list's": lambda n, k: torch.ones(2).new_tensor([np.sqrt(2), 1]),
+    "too large": lambda n, k: torch.tensor(np.float64(1e300), dtype=torch.float16),
+    "no number": lambda n, k: torch.tensor([np.float64(1), "a"]),
+    "from_numpy in a dtype": lambda n, k: torch.from_numpy(np.ones(3), dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("name", TENSORS_OF_NUMBERS)
+def test_tensors_of_numbers_have_their_dtype(name, backend):
+    make = TENSORS_OF_NUMBERS[name]
+
+    def fn(x, n, k):
+        return make(n, k), x + 1
+
+    compiled = framejit.optimize(fn, backend=backend)
+    for n, k in ((2.0, np.float64(1.5)), (3.0, np.float64(2.5)), (4.0, np.float64(3.5)), (5, np.float32(4))):
+        outcomes = []
+        for call in (fn, compiled):
+            try:
+                outcomes.append(call(torch.ones(2), n, k))
+            except (TypeError, RuntimeError) as e:
+                outcomes.append((type(e), str(e)))
+        assert_same(*outcomes, atol=0, rtol=0)
 
 
 def test_a_number_beside_a_tensor_that_changes():
