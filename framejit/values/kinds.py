@@ -59,6 +59,7 @@ from framejit.values.tensors import (
     scripted_functions,
     tensor,
     torch_functions,
+    variables,
 )
 from framejit.values.tensors.higher_order import (
     autograd_functions,
