@@ -37,6 +37,7 @@ from framejit.values.objects import (
 from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import (
     close_tensors,
+    lists_of_tensors,
     number_functions,
     number_index,
     python_random,
