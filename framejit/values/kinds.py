@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from framejit.values import sym_int, sym_number
-from framejit.values.arrays import array_functions, ndarray, numbers_of_python
+from framejit.values.arrays import array_functions, ndarray, numbers_of_python, tensors_of_data
 from framejit.values.builtins import (
     c_functions,
     cached_function,
@@ -37,7 +37,6 @@ from framejit.values.objects import (
 from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import (
     close_tensors,
-    lists_of_tensors,
     number_functions,
     number_index,
     python_random,

@@ -21,7 +21,7 @@ from framejit.values.arrays import (  # they register what they know  # noqa: F4
 from framejit.values.arrays.array_arguments import FUNCTIONS, array_of, bound, call_torch, copy_of, registered, result
 from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.float_errors import check_finite
-from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_numbers
+from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_arrays, of_known_numbers
 from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refused, tensor_from
 from framejit.values.arrays.ufuncs import ELEMENTWISE, OPERATORS, apply, cast, plain_operand
 from framejit.values.base import Value, deep_realize
@@ -87,6 +87,9 @@ def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
     handler = FUNCTIONS.get(function)
     if handler is not None:
         return handler(frame, args, kwargs)
+    known = of_known_arrays(frame, function, args, kwargs)
+    if known is not None:
+        return known
     if function not in ELEMENTWISE:
         raise refused(f"np.{function.__name__}()")
     out = kwargs.pop("out", NONE)

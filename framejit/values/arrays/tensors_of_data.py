@@ -1,0 +1,92 @@
+"""`torch.tensor(data)` and the like, of arrays, whose memory is read or shared, and of lists with tensors without
+dimensions: torch reads a number of each, and takes the tensors' dtypes for those of the numbers."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from framejit.values.arrays.ndarray import ArrayValue, alias, tensor_from
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.handlers import HANDLERS, Handler, handles
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.tensors.torch_functions import CLASSES
+
+if TYPE_CHECKING:
+    from framejit.values.context import Frame, Graph
+
+_DTYPES: Final = {bool: torch.bool, int: torch.int64}
+
+
+@handles(torch.tensor)
+def _tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if len(args) == 1 and isinstance(args[0], ArrayValue) and kwargs.keys() <= {"dtype", "device"}:
+        given = {name: value for name, value in kwargs.items() if not is_none(value)}
+        copied = alias(frame, args[0].tensor)
+        return frame.capture.graph.call("to", [copied], {**given, "copy": ConstantValue(True)}, is_method=True)
+    return None if kwargs else _of_list(frame, args)
+
+
+@handles(torch.as_tensor)
+def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if len(args) == 1 and isinstance(args[0], ArrayValue) and kwargs.keys() <= {"dtype"}:
+        dtype = kwargs.get("dtype", NONE)
+        return _over(frame, args[0], args[0].tensor.fake.dtype if is_none(dtype) else dtype.constant())
+    return None if kwargs else _of_list(frame, args)
+
+
+def _over(frame: Frame, array: ArrayValue, dtype: torch.dtype) -> Value:
+    """A tensor over the memory of an array, or a copy in another dtype."""
+    if array.tensor.fake.dtype is dtype:
+        return tensor_from(frame, array)
+    return frame.capture.graph.call("to", [alias(frame, array.tensor), ConstantValue(dtype)], is_method=True)
+
+
+def _by_class(
+    plain: Handler, dtype: torch.dtype | None, frame: Frame, args: list[Value], kwargs: dict[str, Value]
+) -> Value | None:
+    if len(args) == 1 and not kwargs and isinstance(args[0], ArrayValue) and args[0].fake.dim():
+        return _over(frame, args[0], dtype or torch.get_default_dtype())
+    return plain(frame, args, kwargs)
+
+
+for _class, _dtype in CLASSES.items():
+    HANDLERS[_class] = functools.partial(_by_class, HANDLERS[_class], _dtype)
+
+
+def _of_list(frame: Frame, args: list[Value]) -> Value | None:
+    if len(args) != 1 or not isinstance(args[0], ListValue | TupleValue):
+        return None
+    items = [realize(frame, item) for item in args[0].iterate(frame)]
+    if not any(isinstance(item, TensorValue) for item in items) or not all(map(_is_number, items)):
+        return None
+    graph, dtype = frame.capture.graph, functools.reduce(torch.promote_types, map(_dtype_of, items))
+    return graph.call(torch.stack, [ListValue([_number(graph, item, dtype) for item in items])])
+
+
+def _is_number(value: Value) -> bool:
+    """A number, or a tensor that is read without a warning."""
+    if isinstance(value, TensorValue):
+        fake = value.fake
+        if value.cls not in (torch.Tensor, torch.nn.Parameter) or fake.is_complex() or fake.device.type != "cpu":
+            return False
+        return fake.dim() == 0 and not fake.requires_grad
+    return isinstance(value, ConstantValue) and type(value.value) in (bool, int, float)
+
+
+def _dtype_of(value: Value) -> torch.dtype:
+    if isinstance(value, TensorValue):
+        return value.fake.dtype
+    return _DTYPES.get(value.python_type(), torch.get_default_dtype())
+
+
+def _number(graph: Graph, value: Value, dtype: torch.dtype) -> Value:
+    if not isinstance(value, TensorValue):
+        return graph.call(torch.tensor, [value], {"dtype": ConstantValue(dtype)})
+    if value.fake.dtype is torch.int64 and dtype.is_floating_point:
+        value = graph.call("double", [value], is_method=True)  # as Python's numbers are, before they are rounded again
+    return graph.call("to", [value, ConstantValue(dtype)], is_method=True)
