@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from framejit.capture.graph_writes import GraphWrites
+from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.operation_kinds import name_of
 
 CONSTANT: Final = "constant"
@@ -34,7 +35,7 @@ def known_result(node: fx.Node, writes: GraphWrites) -> torch.Tensor | None:
     if order is None:
         return None
     found: dict[fx.Node, Any] = {}
-    with torch.no_grad():
+    with torch.no_grad(), without_warnings():
         for part in order:
             if CONSTANT in part.meta:
                 found[part] = part.meta[CONSTANT]
@@ -58,13 +59,15 @@ def _made_of_constants(node: fx.Node, writes: GraphWrites) -> list[fx.Node] | No
     """The nodes that a node's result follows from, itself the last, if there are no inputs among them."""
     order, waiting = dict[fx.Node, None](), [node]
     while waiting:
-        part = waiting.pop()
-        order.pop(part, None)
-        order[part] = None
+        part = waiting[-1]
+        missing = [given for given in part.all_input_nodes if given not in order]
         if len(order) + len(waiting) > _MOST_NODES or not _is_operation(part) or not _is_small(part.meta, writes):
             return None
-        waiting += part.all_input_nodes
-    return [*reversed(order)]
+        if missing:
+            waiting += missing
+        else:
+            order[waiting.pop()] = None
+    return [*order]
 
 
 def _is_operation(node: fx.Node) -> bool:
@@ -77,11 +80,11 @@ def _is_small(meta: dict[str, Any], writes: GraphWrites) -> bool:
     """Whether results are few numbers on the CPU that nothing has written into."""
     fakes = meta["val"] if isinstance(meta["val"], (tuple, list)) else [meta["val"]]
     return not meta.get("written") and all(
-        type(fake) is not torch.Tensor
-        and isinstance(fake, torch.Tensor)
+        isinstance(fake, torch.Tensor)
+        and type(fake) is not torch.Tensor
         and fake.device.type == "cpu"
         and not fake.requires_grad
-        and not fake._has_symbolic_sizes_strides  # type: ignore[attr-defined]
+        and not fake._has_symbolic_sizes_strides
         and fake.numel() <= _MOST_NUMBERS
         and not writes.into(fake)
         for fake in fakes

@@ -57,6 +57,7 @@ NEEDS_DATA = {
     "__array__": ("FJ105", "use torch operations in place of numpy's"),
     "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
 }
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _OF_CONTENT = frozenset(("item", "tolist", "__bool__", "__int__", "__float__", "__index__"))
 OUTSIDE_GRAPHS = frozenset(
     """
@@ -521,8 +522,9 @@ def _with_known_bounds(frame: Frame, key: Value) -> Value:
 
 def _known_bound(frame: Frame, bound: Value) -> Value:
     known = bound.known_result(frame) if isinstance(bound, TensorValue) else None
-    whole = isinstance(known, torch.Tensor) and known.numel() == 1 and not known.is_floating_point()
-    return ConstantValue(int(known)) if whole else bound
+    if known is None or known.numel() != 1 or known.dtype not in _WHOLE:  # which torch says no to
+        return bound
+    return ConstantValue(int(known))
 
 
 def _folds(value: TensorValue, name: str) -> bool:

@@ -128,6 +128,18 @@ def test_loops_over_numbers():
     check(fn, X, graphs=ANY)
 
 
+def test_numbers_that_come_together_often():
+    """Each step doubles the ways to the first one."""
+
+    def fn(x):
+        numbers = torch.arange(3)
+        for _ in range(15):
+            numbers = (numbers + 1) // 2 + numbers // 3
+        return x + 1, numbers.tolist()
+
+    check(fn, X)
+
+
 class Scaled(torch.nn.Module):
     def __init__(self):
         super().__init__()
