@@ -410,7 +410,8 @@ class Capture:
             len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
             len(self.weak_references), len(self.called_back), len(self.scalar_inputs), len(self.made_classes),
             self.ids_taken, self.distinct.told, self.effects.outside, len(self.effects.cached_calls),
-            len(self.graph.finite_checks), self.graph.graph, self.overrides.met, len(self.sizes.leaves),
+            len(self.graph.finite_checks), self.graph.n_known, self.graph.graph, self.overrides.met,
+            len(self.sizes.leaves),
         )
 
     # ---- objects ----------------------------------------------------------------------------------

@@ -18,12 +18,14 @@ from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
 from framejit.capture.graph_writes import GraphWrites
+from framejit.capture.known_results import CONSTANT, known_result
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.fakes.size_keys import size_keys
 from framejit.fakes.storages import storage_of
+from framejit.guards.sources import const_source
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -99,6 +101,8 @@ class GraphBuilder:
         """Whether captured code asks for gradients of gradients, so that all fakes need histories of their own."""
         self.has_stamped_histories = False
         """Whether there are fakes without."""
+        self.n_known = 0
+        """How often a content was known. A layer that asks is none to stamp out: others may be given other tensors."""
         self.layers: list[Layer] = []
         """The nodes of modules that were stamped out, and of those that they were stamped out like."""
 
@@ -126,6 +130,12 @@ class GraphBuilder:
         self._wants_gradients = self._wants_gradients or fake.requires_grad
         return value
 
+    def add_constant(self, tensor: torch.Tensor, name: str) -> TensorValue:
+        """An input that is the same tensor in each call, which nobody but the graph has, nor writes into."""
+        value = self.add_input(tensor, const_source(tensor, name))
+        value.node.meta[CONSTANT] = tensor
+        return value
+
     def is_inference(self, value: TensorValue) -> bool:
         """Whether the real tensor is one of inference mode."""
         return self._made_in_inference.get(value.fake.untyped_storage()._cdata, value.fake.is_inference())
@@ -134,6 +144,14 @@ class GraphBuilder:
         """The real tensor behind an input; None for what was made in the graph."""
         place = self._places.get(id(value))
         return None if place is None else self.examples[place]
+
+    def known_result(self, value: TensorValue) -> torch.Tensor | None:
+        """What a tensor holds that was made here, in each call alike; None where that is not known."""
+        if value.source is not None or getattr(value.fake, "constant", None) is not None:  # which fakes answer
+            return None
+        found = known_result(value.node, self.writes)
+        self.n_known += found is not None
+        return found
 
     def input_at(self, source: Source) -> TensorValue:
         """The input that was read at a source. Raises StopIteration where there is none."""

@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import numpy
 import torch
+from torch.torch_version import TorchVersion
 
 from framejit import _native as native
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
@@ -120,6 +121,8 @@ class Describer:
         if issubclass(kind, enum.Enum):
             held = object.__getattribute__(obj, "__dict__")
             return "member", class_name(kind), str(held.get("_name_")), self._part(held.get("_value_"), depth)
+        if kind is TorchVersion:
+            return "version of torch", str(obj)
         try:
             return "constant", repr(plain_values.written(obj))
         except NotKept:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.torch_version import TorchVersion
 
 from framejit import _native as native
 from framejit.guards.sources import static_lookup
@@ -35,8 +36,9 @@ EQUAL_TYPES = (int, float, complex, bool, str, bytes, torch.device, range)
 RE_DEFAULTS = tuple(filter(None, [getattr(re, "_ZeroSentinel", None)]))
 SINGLETON_TYPES = (
     *RE_DEFAULTS, type(None), type(Ellipsis), type(NotImplemented), torch.dtype, torch.layout, torch.memory_format,
-    torch.qscheme,
+    torch.qscheme, TorchVersion,
 )
+"""Guarded by identity. The last is the class of `torch.__version__`, text with comparisons in Python that only read."""
 _BOUND = [
     found for found in vars(torch._C).values() if isinstance(found, type) and type(found) is type(torch._C._SDPBackend)
 ]

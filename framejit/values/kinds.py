@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from framejit.values import sym_int, sym_number
-from framejit.values.arrays import array_functions, ndarray, numbers_of_python
+from framejit.values.arrays import array_functions, ndarray, numbers_of_python, tensors_of_data
 from framejit.values.builtins import (
     c_functions,
     cached_function,
@@ -59,6 +59,7 @@ from framejit.values.tensors import (
     scripted_functions,
     tensor,
     torch_functions,
+    variables,
 )
 from framejit.values.tensors.higher_order import (
     autograd_functions,

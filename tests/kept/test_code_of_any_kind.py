@@ -260,6 +260,10 @@ CHANGES = {
         "class A:\n    def by(self): return 2.0\nclass B(A):\n    def by(self): return super().by() + 1.0\nb = B()\n"
         "def target(x): return x * b.by()", "return 2.0", "return 3.0",
     ),
+    "a version of torch's": (
+        "version = type(torch.__version__)('1.5')\ndef target(x): return x * (2.0 if version < '1.13' else 3.0)",
+        "1.5", "2.5",
+    ),
     "a class that is swapped": (
         "class A:\n    by = 2.0\nclass B:\n    by = 3.0\na = A()\na.__class__ = A\n"
         "def target(x): return x * type(a).by",

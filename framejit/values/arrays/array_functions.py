@@ -18,15 +18,15 @@ from framejit.values.arrays import (  # they register what they know  # noqa: F4
     array_reductions,
     array_shapes,
 )
-from framejit.values.arrays.array_arguments import FUNCTIONS, array_of, bound, call_torch, copy_of, registered, result
+from framejit.values.arrays.array_arguments import FUNCTIONS, array_of, bound, call_torch, registered, result
 from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.float_errors import check_finite
-from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_numbers
-from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumberValue, NumpyValue, refused, tensor_from
+from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_arrays, of_known_numbers
+from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refused, tensor_from
 from framejit.values.arrays.ufuncs import ELEMENTWISE, OPERATORS, apply, cast, plain_operand
-from framejit.values.base import Value, deep_realize, realize
-from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import SequenceValue, TupleValue
+from framejit.values.base import Value, deep_realize
+from framejit.values.constant import NONE, is_none
+from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.wrap import from_python, makes, wraps
@@ -87,6 +87,9 @@ def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
     handler = FUNCTIONS.get(function)
     if handler is not None:
         return handler(frame, args, kwargs)
+    known = of_known_arrays(frame, function, args, kwargs)
+    if known is not None:
+        return known
     if function not in ELEMENTWISE:
         raise refused(f"np.{function.__name__}()")
     out = kwargs.pop("out", NONE)
@@ -157,7 +160,7 @@ def operate(frame: Frame, function: Callable[..., Any], operands: Sequence[Value
 # ---- from tensors, and back --------------------------------------------------------------------------
 
 
-def _no_default_device(what: str) -> None:
+def no_default_device(what: str) -> None:
     if torch._C._len_torch_function_stack():
         raise refused(f"{what} under a default device")
 
@@ -168,84 +171,11 @@ def _from_numpy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
         if any(isinstance(value, NumpyValue) for value in (*args, *kwargs.values())):
             raise refused("making a tensor of an array with other arguments")
         return None
-    _no_default_device("making a tensor of an array")
+    no_default_device("making a tensor of an array")
     return tensor_from(frame, args[0])
 
 
-def _as_tensor(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """torch.as_tensor(array), which shares memory where there is any."""
-    if not args or not isinstance(args[0], ArrayValue):
-        return _copied_to_tensor(torch.as_tensor, frame, args, kwargs)
-    wanted = _dtype_wanted(args, kwargs)
-    if wanted is not None:
-        return frame.capture.graph.call("to", [tensor_from(frame, args[0]), wanted], is_method=True)
-    return _from_numpy(frame, args, kwargs)
-
-
-def _dtype_wanted(args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The dtype that a tensor of a dense array or a number is asked for, where nothing else is."""
-    if len(args) != 1 or set(kwargs) != {"dtype"} or not isinstance(args[0], NumpyValue):
-        return None
-    dtype = kwargs["dtype"]
-    is_known = isinstance(dtype, ConstantValue) and isinstance(dtype.value, torch.dtype)
-    if not is_known or not args[0].fake.is_contiguous():
-        return None
-    _no_default_device("making a tensor of an array")
-    return dtype
-
-
-def _copied_to_tensor(function: Any, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """torch.tensor(array), and what makes a tensor of a number, or of lists with numbers."""
-    if not args or not isinstance(args[0], NumpyValue):
-        return _of_numbers_in_lists(function, frame, args, kwargs)
-    wanted = _dtype_wanted(args, kwargs)
-    if wanted is not None and isinstance(args[0], NumberValue) and wanted.constant() is not torch.float64:
-        if args[0].known is None or not wanted.constant().is_floating_point:
-            raise refused("torch.tensor() of a number that may not fit into another dtype")
-        return frame.capture.graph.call(torch.tensor, [args[0].plain(frame)], {"dtype": wanted})
-    if wanted is not None:
-        options: dict[str, Value] = {"copy": ConstantValue(True)}
-        return frame.capture.graph.call("to", [args[0].tensor, wanted], options, is_method=True)
-    if len(args) != 1 or kwargs or not args[0].fake.is_contiguous():
-        raise refused("torch.tensor() of an array with other arguments")
-    _no_default_device("torch.tensor() of an array")
-    return copy_of(frame, args[0].tensor)
-
-
-def _of_numbers_in_lists(function: Any, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """Torch takes numbers of numpy in lists for Python's own, but for the dtype that it finds where none is asked
-    for."""
-    if not args or "dtype" in kwargs or not isinstance(args[0], SequenceValue):
-        return None
-    alike = _alike(frame, args[0])
-    if not _has_number_of_numpy(alike):
-        return None
-    try:
-        dtype = torch.tensor(alike, device="cpu").dtype
-    except (TypeError, ValueError, RuntimeError):
-        raise refused("making a tensor of a list with numbers of numpy") from None
-    return frame.capture.graph.call(function, args, {**kwargs, "dtype": ConstantValue(dtype)})
-
-
-def _alike(frame: Frame, value: Value) -> Any:
-    """What torch finds the same dtype for; None in the place of what is no number, nor a list of numbers."""
-    value = realize(frame, value)
-    if isinstance(value, SequenceValue) and value.python_type() in (list, tuple):
-        return [_alike(frame, part) for part in value.items]
-    if isinstance(value, NumberValue):
-        return value.dtype.type(1)
-    cls = value.python_type()
-    return cls(1) if cls in (bool, int, float, complex) else None
-
-
-def _has_number_of_numpy(alike: Any) -> bool:
-    return any(map(_has_number_of_numpy, alike)) if type(alike) is list else isinstance(alike, np.generic)
-
-
 HANDLERS[torch.from_numpy] = _from_numpy
-HANDLERS[torch.as_tensor] = _as_tensor
-HANDLERS[torch.tensor] = partial(_copied_to_tensor, torch.tensor)
-HANDLERS[torch.asarray] = partial(_of_numbers_in_lists, torch.asarray)
 for _known in FUNCTIONS.keys() | KNOWN_BY_NUMBERS:
     if type(_known) is FunctionType:
         HANDLERS[_known] = partial(

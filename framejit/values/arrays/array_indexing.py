@@ -10,6 +10,7 @@ import torch
 
 from framejit.fakes.elementwise_strides import contiguous
 from framejit.signals import Raised
+from framejit.values.arrays.array_memory import number_of
 from framejit.values.arrays.constant_arrays import constant_array
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
@@ -100,7 +101,8 @@ def _copied(frame: Frame, part: TensorValue) -> NumberValue:
     """The number in a part of an array, which does not change with the array."""
     copied = frame.capture.graph.call("clone", [part], is_method=True)
     assert isinstance(copied, TensorValue)
-    return NumberValue(copied)
+    content = copied.known_result(frame)
+    return NumberValue(copied, known=None if content is None else number_of(content))
 
 
 def _gathered(frame: Frame, array: ArrayValue, key: Value) -> Value:

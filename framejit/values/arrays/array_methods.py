@@ -69,6 +69,8 @@ def _needs_data(name: str) -> Handler:
         if isinstance(value, NumberValue) and len(args) == 1 and not kwargs:
             number = value.plain(frame)
             return number if name in ("item", "tolist") else number.call_method(frame, name, [], {})
+        if isinstance(value, ArrayValue) and name == "tolist" and value.tensor.known_result(frame) is not None:
+            return value.tensor.call_method(frame, name, args[1:], kwargs)
         raise Unsupported(
             f".{name}() of {value.describe()} needs its data",
             "FJ101",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from framejit.guards.sources import const_source
 from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.ndarray import ArrayValue, refused
 from framejit.values.arrays.ufuncs import full
@@ -41,7 +40,7 @@ def constant_array(frame: Frame, array: np.ndarray[Any, Any]) -> ArrayValue:
     if array.size > _MOST_CONSTANTS:
         raise refused("a large array of constants")
     kept = torch.from_numpy(array.copy())
-    source = const_source(kept, f"constant array {len(frame.capture.graph.inputs)}")
-    copied = frame.capture.graph.call("clone", [frame.capture.graph.add_input(kept, source)], is_method=True)
+    graph = frame.capture.graph
+    copied = graph.call("clone", [graph.add_constant(kept, f"constant array {len(graph.inputs)}")], is_method=True)
     assert isinstance(copied, TensorValue)
     return ArrayValue(copied)

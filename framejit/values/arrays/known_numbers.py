@@ -34,6 +34,12 @@ KNOWN_BY_NUMBERS: Final = {
     *filter(None, (getattr(np, name, None) for name in _NAMES)),
     *(found for found in vars(np).values() if isinstance(found, np.ufunc) and found.nout == 1),
 }
+OF_ARRAYS: Final = frozenset(
+    filter(None, (getattr(np, name, None) for name in """
+        append column_stack delete dstack hstack insert pad resize roll rot90 setdiff1d tril triu union1d vstack
+    """.split()))
+)
+"""Those that make new arrays of arrays and are known of no others than such as hold known numbers."""
 _MOST_ITEMS: Final = 1 << 12
 
 
@@ -51,12 +57,45 @@ def of_known_numbers(frame: Frame, function: Any, args: Sequence[Value], kwargs:
         return None
     if not all(map(_is_plain, (*given, *named.values()))):
         return None
+    found = _quietly(function, given, named)
+    return None if found is None else _value(frame, found)
+
+
+def of_known_arrays(frame: Frame, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The result of a function of numpy of arrays, too, that captured code has made of known numbers."""
+    if function not in OF_ARRAYS:
+        return None
+    try:
+        given = [_known_array(frame, value) for value in args]
+        named = {name: _known_array(frame, value) for name, value in kwargs.items()}
+    except NotConstant:
+        return None
+    found = _quietly(function, given, named)
+    if not isinstance(found, np.ndarray) or any(np.may_share_memory(found, value) for value in given):
+        return None
+    return _value(frame, found)
+
+
+def _known_array(frame: Frame, value: Value) -> Any:
+    if isinstance(value, ArrayValue):
+        known = value.tensor.known_result(frame)
+        if known is None:
+            raise NotConstant(value.describe())
+        return known.numpy()
+    found = _known(frame, value)
+    if not _is_plain(found):
+        raise NotConstant(value.describe())
+    return found
+
+
+def _quietly(function: Any, given: list[Any], named: dict[str, Any]) -> Any:
+    """What a function gives; None where it warns or raises, which plain Python does."""
     try:
         with without_warnings() as warned, np.errstate(all="raise"):
             found = function(*given, **named)
     except Exception:
-        return None  # plain Python raises it
-    return None if warned else _value(frame, found)
+        return None
+    return None if warned else found
 
 
 def _known(frame: Frame, value: Value) -> Any:

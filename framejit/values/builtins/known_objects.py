@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from torch.torch_version import TorchVersion
+
 from framejit import _native as native
 from framejit.guards.sources import AttrSource, CallSource, ConstSource, const_source, static_lookup
 from framejit.models import replaced_matches
@@ -36,7 +38,7 @@ _PURE: dict[type, frozenset[str]] = {
 _TEMPLATES = getattr(re, "_compile_template" if hasattr(re, "_compile_template") else "_compile_repl")
 # what captured code has compiled: guards hold patterns weakly, and re forgets its own
 _HELD: dict[int, re.Pattern[Any]] = {}
-_TEXT = (str, bytes, int, type(None), *RE_DEFAULTS)
+_TEXT = (str, TorchVersion, bytes, int, type(None), *RE_DEFAULTS)
 
 
 def _call_on_pattern(frame: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -223,6 +223,9 @@ def read_float(
 
 def read_item(frame: Frame, tensor: TensorValue) -> Value | None:
     """`tensor.item()`; None where a graph can't read it."""
+    known = tensor.known_result(frame)
+    if known is not None and known.numel() == 1:
+        return ConstantValue(known.item())
     dtype = tensor.fake.dtype
     cls = float if dtype.is_floating_point else bool if dtype is torch.bool else int
     return read_number(frame, tensor, cls, ".item()", _INT_BOUNDS.get(dtype, (-math.inf, math.inf)))
@@ -281,6 +284,7 @@ def read_number(
         or fake.numel() != 1
         or frame.capture.transforms
         or getattr(fake, "constant", None) is not None
+        or tensor.known_result(frame) is not None
     ):
         return None
     graph = frame.capture.graph

@@ -15,9 +15,9 @@ from framejit.fakes.metadata import can_be_symbolic, has_fakes, has_names
 from framejit.guards.sources import AttrSource, CallSource, DictSource, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
-from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.constant import NONE, ConstantValue, SliceValue, is_none
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import Handler
 from framejit.values.inspection import instance_dict, is_a, is_of_torch, module_of
 from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
@@ -57,6 +57,8 @@ NEEDS_DATA = {
     "__array__": ("FJ105", "use torch operations in place of numpy's"),
     "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
 }
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_OF_CONTENT = frozenset(("item", "tolist", "__bool__", "__int__", "__float__", "__index__"))
 OUTSIDE_GRAPHS = frozenset(
     """
     backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr untyped_storage storage
@@ -365,6 +367,12 @@ class TensorValue(Value):
             return bind_attribute(frame, own, self, self.cls, name).call(frame, args, kwargs)
         return self.torch_method(frame, name, args, kwargs)
 
+    def known_result(self, frame: Frame) -> torch.Tensor | None:
+        """What it holds, where that follows from constants alone."""
+        if self.cls is not torch.Tensor or self.copy_of is not None or frame.capture.transforms:
+            return None
+        return frame.capture.graph.known_result(self)
+
     def c_method(self, frame: Frame, name: str, static: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return (
             super().c_method(frame, name, static, args, kwargs)
@@ -379,6 +387,13 @@ class TensorValue(Value):
         made = frame.handed_over(Method(name), [self, *args], kwargs)
         if made is not None:
             return made
+        if name in _OF_CONTENT and not args and not kwargs:
+            known = self.known_result(frame)
+            if known is not None and (name == "tolist" or known.numel() == 1):
+                try:
+                    return from_python(getattr(known, name)())
+                except (TypeError, ValueError, OverflowError) as e:  # an int of what is none
+                    raise frame.raised_from(e) from None
         special = METHODS.get(name)
         found = special(frame, [self, *args], kwargs) if special is not None else None
         if found is not None:
@@ -404,7 +419,7 @@ class TensorValue(Value):
             # nodes know no torch.Size, and of a tuple new() would take the numbers as data
             args = list(frame.iterate(args[0]))
         if name in ("__getitem__", "__setitem__"):
-            args[0] = self._integer_index(args[0])
+            args[0] = self._integer_index(_with_known_bounds(frame, args[0]))
             part = selected(frame, self, args[0]) if args[0].symbolic else None
             if part is not None and name == "__getitem__":
                 return part
@@ -494,6 +509,22 @@ def of_class(cls: type, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor as one of a program's class."""
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(cls)
+
+
+def _with_known_bounds(frame: Frame, key: Value) -> Value:
+    """An index in which numbers stand for bounds of slices that are tensors of known content."""
+    if isinstance(key, TupleValue) and any(isinstance(part, SliceValue) for part in key.items):
+        return TupleValue([_with_known_bounds(frame, part) for part in key.items], key.cls)
+    if not isinstance(key, SliceValue) or not any(isinstance(part, TensorValue) for part in key.parts):
+        return key
+    return SliceValue([_known_bound(frame, part) for part in key.parts])
+
+
+def _known_bound(frame: Frame, bound: Value) -> Value:
+    known = bound.known_result(frame) if isinstance(bound, TensorValue) else None
+    if known is None or known.numel() != 1 or known.dtype not in _WHOLE:  # which torch says no to
+        return bound
+    return ConstantValue(int(known))
 
 
 def _folds(value: TensorValue, name: str) -> bool:

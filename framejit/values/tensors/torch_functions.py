@@ -249,14 +249,12 @@ def _holds_numbers(frame: Frame, value: Value) -> bool:
     )
 
 
-HANDLERS[torch.Tensor] = _tensor_of(None)
-for _class, _dtype in (
-    (torch.FloatTensor, torch.float32),
-    (torch.DoubleTensor, torch.float64),
-    (torch.HalfTensor, torch.float16),
-    (torch.LongTensor, torch.int64),
-    (torch.IntTensor, torch.int32),
-):
+CLASSES: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None, torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16, torch.LongTensor: torch.int64, torch.IntTensor: torch.int32,
+}
+"""Classes that tensors are made by, with their dtypes; None stands for the default one."""
+for _class, _dtype in CLASSES.items():
     HANDLERS[_class] = _tensor_of(_dtype)
 
 
