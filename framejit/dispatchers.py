@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -122,7 +123,7 @@ kept_from_dynamo(on_miss.__code__)
 
 def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
     if owner.options is None:  # a frame seen outside any dispatcher, under `framejit run`
-        owner.options = make_options(name=fn.__qualname__)
+        owner.options = replace(make_options(name=fn.__qualname__), unasked=True)
         with _changing:
             _frames_seen.add(owner)
     signals = SignalsWait()

@@ -45,6 +45,8 @@ class Options:
     mode: str = "default"
     background: bool = False
     same_random_numbers: bool = False
+    unasked: bool = False
+    """Whether the hook met the function, which nobody has optimized."""
 
     @property
     def draws_as_eager(self) -> bool:

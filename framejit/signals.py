@@ -44,6 +44,15 @@ class NotYet(SkipFrame):
     attempt."""
 
 
+class CostsTooMuch(NotYet):
+    """Compiling would take longer than the program has run, which may be over before that has paid back. `seconds` from
+    now it will have run for as long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("compiling would take longer than the program has run", "FJ212")
+        self.seconds = seconds
+
+
 class ImportUnderWay(NotYet):
     """Another thread is importing what captures need; that ends, however many calls there are until then."""
 

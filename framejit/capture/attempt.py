@@ -10,6 +10,7 @@ import torch
 from framejit import _native as native
 from framejit.backends.draws.own_generators import DRAWN_TENSOR
 from framejit.backends.draws.python_random import DRAWN
+from framejit.backends.fuse import fuse
 from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
@@ -72,7 +73,8 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     numbers_are_sizes = is_built_in(compilation.options.backend)
     whole_functions: set[type] = set()
     needs_histories = False
-    budget = Budget()
+    options = compilation.options
+    budget = Budget(may_wait=options.unasked and config.compile_after > 0 and options.backend is fuse)
     for _ in range(MAX_RESTARTS):
         budget.new_attempt()
         capture = Capture(
@@ -156,6 +158,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         result = capture.root.run()
     except Broken as e:
         broken = e.with_traceback(None)
+    capture.budget.check_cost(capture.graph)
     if broken is not None:  # out here, the exception being handled is the program's
         try:
             if _takes_numbers(capture):

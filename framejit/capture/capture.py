@@ -199,7 +199,7 @@ class Capture:
         """Count what the capture costs. Past the budget the outermost call that runs is made for real, or the frame is
         left to plain Python."""
         try:
-            self.budget.spend(steps, self.graph.n_ops)
+            self.budget.spend(steps, self.graph)
         except OverBudget as e:
             if self.frame is None or self.frame is self.root:
                 raise SkipFrame(e.reason, e.code) from None

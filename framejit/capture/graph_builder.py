@@ -96,7 +96,8 @@ class GraphBuilder:
         self.leaves: list[TensorValue] = []
         """The tensors made here that captured code wants gradients for."""
         self.writes = GraphWrites(self.graph)
-        self._wants_gradients = False
+        self.wants_gradients = False
+        """Whether an input requires gradients."""
         self.needs_histories = False
         """Whether captured code asks for gradients of gradients, so that all fakes need histories of their own."""
         self.has_stamped_histories = False
@@ -127,7 +128,7 @@ class GraphBuilder:
         self.placeholders.append(node)
         self.examples.append(tensor)
         self._places[node] = self._places[id(value)] = len(self.inputs) - 1
-        self._wants_gradients = self._wants_gradients or fake.requires_grad
+        self.wants_gradients = self.wants_gradients or fake.requires_grad
         return value
 
     def add_constant(self, tensor: torch.Tensor, name: str) -> TensorValue:
@@ -369,7 +370,7 @@ class GraphBuilder:
         nodes. None, and nothing is added, if their results come out otherwise."""
         fakes = {old: new.meta["val"] for old, new in taken.items()}
         again = _worked_out_again(nodes, {old for old, new in taken.items() if old is not new}, given)
-        if self._wants_gradients:
+        if self.wants_gradients:
             ends = None if self.needs_histories else history.ends(again, given)
             made_ends = None if ends is None else history.made(ends, fakes, self.metadata.mode)
             if ends is None or made_ends is None:
@@ -455,7 +456,7 @@ class GraphBuilder:
         self.metadata.forget_results()
         node = self.graph.call_function(target, args)
         node.meta["stack_trace"] = self.program.user_stack_text()
-        if self._wants_gradients or self.metadata.finds_sizes() or self.metadata.decided_by_data():
+        if self.wants_gradients or self.metadata.finds_sizes() or self.metadata.decided_by_data():
             self._note_versions(node)
         return node
 

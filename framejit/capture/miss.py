@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import thread_time
 from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -34,12 +35,14 @@ from framejit.interpreter.handlers import (  # noqa: F401  register opcodes
     variables,
 )
 from framejit.progress import doing
-from framejit.signals import ImportUnderWay, NotYet, SkipFrame, Unsupported
+from framejit.signals import CostsTooMuch, ImportUnderWay, NotYet, SkipFrame, Unsupported
 from framejit.values import kinds  # noqa: F401  register what becomes of objects and calls
 
 MOST_POSTPONED = 4
 """Calls of one function that are left to Python in the hope that the next can be captured."""
 _postponed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_not_before: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+"""At what processor time of the thread functions are looked at again that it was too early to compile."""
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: str = "") -> native.Entry | None:
@@ -66,7 +69,7 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: st
         name, code = untold.popitem()
         _report(code, f"the program had replaced builtins.{name}", "eager", "FJ212")
     options = owner.options
-    if any(entry.tag.full for entry in owner.entries):
+    if any(entry.tag.full for entry in owner.entries) or thread_time() < _not_before.get(owner, 0.0):
         return None
     try:
         with (
@@ -90,6 +93,8 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...], key: st
             _report(fn.__code__, str(e), "eager", "FJ210")  # its entries go on serving the calls they fit
         return None
     except NotYet as e:
+        if isinstance(e, CostsTooMuch):
+            _not_before[owner] = thread_time() + e.seconds
         _postpone(owner, fn, e)
         return None
     except (SkipFrame, Unsupported) as e:
@@ -130,7 +135,7 @@ def _interrupted(owner: Any, fn: FunctionType, error: BaseException) -> native.E
 
 
 def _postpone(owner: Any, fn: FunctionType, reason: NotYet) -> None:
-    if not isinstance(reason, ImportUnderWay):
+    if not isinstance(reason, (CostsTooMuch, ImportUnderWay)):
         _postponed[owner] = _postponed.get(owner, 0) + 1
     if _postponed.get(owner, 0) < MOST_POSTPONED:
         _report(fn.__code__, reason.reason, "eager", reason.code)

@@ -265,6 +265,53 @@ def test_run_compiles_what_is_called_for_longer_than_a_moment(tmp_path, options,
     assert [" compiled " in row for row in rows] == [compiled], done.stderr
 
 
+UNROLLED = """
+import json, sys, time
+import torch
+import framejit
+from framejit.capture import budget
+from framejit.events import hub
+
+states = {"unrolled": [], "<lambda>": []}
+
+def listen(event):
+    if event.kind == "frame_done" and event.function in states and event.reason != "called for a moment so far":
+        if event.state not in states[event.function]:
+            states[event.function].append(event.state)
+
+hub.subscribe(listen)
+
+def unrolled(x):
+    for _ in range(10):
+        x = torch.sin(x)
+    return x
+
+named = framejit.optimize(lambda x: unrolled(x))
+budget.CHEAP_S, budget.SECONDS_OF_A_NODE = 0.0, float(sys.argv[1])
+named(torch.ones(3))
+until = time.thread_time() + float(sys.argv[2])
+unrolled(torch.ones(3))
+while True:
+    unrolled(torch.ones(3))
+    if time.thread_time() > until:
+        break
+print(json.dumps(states))
+"""
+
+
+@pytest.mark.parametrize(("each", "seconds", "told"), [
+    ("0", "0.1", ["compiled"]),
+    ("1000", "0.1", ["eager"]),
+    ("0.5", "15", ["eager", "compiled"]),  # about 6 s, which the program has run only then
+])
+def test_run_compiles_what_takes_long_once_the_program_has_run_for_as_long(tmp_path, each, seconds, told):
+    (tmp_path / "unrolled.py").write_text(UNROLLED)
+    arguments = ["-m", "framejit", "run", "--compile-after", "0.01", "unrolled.py", each, seconds]
+    done = forked.run(arguments, cwd=tmp_path, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"unrolled": told, "<lambda>": ["compiled"]}
+
+
 MAKES = """
 import torch
 
