@@ -135,6 +135,7 @@ class Capture:
         self.generators: list[GeneratorValue] = []  # all that were made
         # those without a callback, by the ids of what they lead to, which they keep unique
         self.weak_references: dict[int, Value] = {}
+        self.caught_warnings: list[Any] = []  # the `catch_warnings` that captured code is in
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
         self.reads_numbers = False  # whether a number was read from a tensor, and stays one in the graph
@@ -408,10 +409,10 @@ class Capture:
         tensors; equal ones say that it did not. What code does to objects of its own is not in it."""
         return (
             len(self._undo), len(self._initial_state), len(self.set_here), len(self.generators),
-            len(self.weak_references), len(self.called_back), len(self.scalar_inputs), len(self.made_classes),
-            self.ids_taken, self.distinct.told, self.effects.outside, len(self.effects.cached_calls),
-            len(self.graph.finite_checks), self.graph.n_known, self.graph.graph, self.overrides.met,
-            len(self.sizes.leaves),
+            len(self.weak_references), len(self.called_back), len(self.caught_warnings), len(self.scalar_inputs),
+            len(self.made_classes), self.ids_taken, self.distinct.told, self.effects.outside,
+            len(self.effects.cached_calls), len(self.graph.finite_checks), self.graph.n_known, self.graph.graph,
+            self.overrides.met, len(self.sizes.leaves),
         )
 
     # ---- objects ----------------------------------------------------------------------------------
@@ -500,11 +501,17 @@ class Capture:
         return self.effects.changes_name(obj, name) or known is not None and self.effects.has_changed(known)
 
     def check_modes(self) -> None:
-        """Where captured code ends inside of a function mode that it has entered, plain Python enters it."""
+        """Where captured code ends inside of a function mode, or a block of caught warnings, that it has entered, plain
+        Python enters it."""
         if self.overrides.modes:
             self.break_at(
                 self.overrides.entered[0],
                 Unsupported("a function mode that captured code enters and does not leave", "FJ119"),
+            )
+        if self.caught_warnings:
+            self.break_at(
+                self.caught_warnings[0].made_at,
+                Unsupported("a graph break inside of warnings.catch_warnings(), or one that is not left", "FJ119"),
             )
 
     def check_generators(self) -> None:

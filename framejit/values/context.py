@@ -117,6 +117,7 @@ class Capture(Protocol):
     generators: list[Any]
     weak_references: dict[int, Value]
     called_back: list[Value]
+    caught_warnings: list[Any]
     ids_taken: bool
     made_classes: dict[type, Value]
     journal: Journal

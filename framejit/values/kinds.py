@@ -7,6 +7,7 @@ from framejit.values.arrays import array_functions, ndarray, numbers_of_python, 
 from framejit.values.builtins import (
     c_functions,
     cached_function,
+    caught_warnings,
     constructors,
     copying,
     formatting,

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
@@ -36,6 +37,7 @@ class PythonModuleValue(Value):
         return self.module
 
     def getattr(self, frame: Frame, name: str) -> Value:
+        self._check_filters(frame, name)
         namespace = self.module.__dict__
         written = frame.capture.effects.globals_of(namespace)
         if name in written:
@@ -77,7 +79,16 @@ class PythonModuleValue(Value):
             raise frame.raised(AttributeError, str(e)) from None
         return frame.wrap(value, AttrSource(self.source, name))
 
+    def _check_filters(self, frame: Frame, name: str) -> None:
+        """What a block of caught warnings changes of `warnings`, and changes back, is not kept."""
+        caught = frame.capture.caught_warnings
+        if caught and self.module is warnings and name in ("filters", "showwarning"):
+            frame.capture.break_at(
+                caught[0].made_at, Unsupported(f"warnings.{name} inside of warnings.catch_warnings()", "FJ126")
+            )
+
     def setattr(self, frame: Frame, name: str, value: Value | None) -> None:
+        self._check_filters(frame, name)
         namespace = self.module.__dict__
         kind = type(self.module)
         if (
