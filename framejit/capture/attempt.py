@@ -4,6 +4,7 @@ earlier."""
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.registry import is_built_in
 from framejit.backends.symbolic_sizes import NeedsKnownSizes
 from framejit.capture.breaks.graph_break import finish_at_break
-from framejit.capture.budget import Budget
+from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.capture import Broken, Capture
 from framejit.capture.dynamic_dims import DynamicDims
 from framejit.capture.frame_compilation import FrameCompilation
@@ -165,6 +166,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
                 raise SizesMustBeKnown
             _check_draws(capture)
             capture.look_for_own_changes()
+            _check_parts(compilation, capture)
             return finish_at_break(compilation, capture, broken)
         finally:
             forget_frames(broken.reason)
@@ -188,6 +190,25 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     cg = codegen(compilation, capture, compilation.fn.__code__.co_firstlineno)
     cg.finish_return(result)
     return compiled_entry(compilation, capture, cg, "compiled", "")
+
+
+def _check_parts(compilation: FrameCompilation, capture: Capture) -> None:
+    """Functions that nobody has optimized are left to Python where they fall into small parts, as what loads a sample
+    does."""
+    points = compilation.points
+    nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
+    results: list[Any] = [*tensors_in(node.meta.get("val") for node in nodes)]
+    if any(fake.device.type != "cpu" or fake._has_symbolic_sizes_strides for fake in results):
+        return
+    points.parts[compilation.fn] = capture.graph.n_ops, max((fake.numel() for fake in results), default=0)
+    try:
+        capture.budget.check_parts(points.parts.values())
+    except OverBudget:
+        owner = points.owner()
+        if owner is not None:
+            owner.skip = True
+            owner.clear()
+        raise
 
 
 def _check_draws(capture: Capture) -> None:

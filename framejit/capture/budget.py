@@ -7,6 +7,7 @@ graph, and never pays back where a long loop works on plain numbers only.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,12 @@ SHARE_OF_ALIKE: Final = 0.2
 """Of that, what a node takes that stands in a layer like another one."""
 CHEAP_S: Final = 5.0
 """Compiling that takes no longer is done at any time."""
+SMALL_PARTS: Final = 4
+"""From so many parts on, each of which ends with a graph break, what they hold is looked at."""
+OPERATIONS_OF_A_PART: Final = 8
+ELEMENTS_OF_A_PART: Final = 1 << 14
+"""To go from one part to the next takes some 5 us on a CPU (benchmarks/NOTES.md), as much as so few operations of
+tensors that are no larger gain."""
 _LOOK = 4096  # steps between two looks at clock and memory
 _OPEN = open  # the program may put one of its own among the builtins
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -90,6 +97,17 @@ class Budget:
         has_run = thread_time()  # so that a busy machine changes both sides alike
         if self.may_wait and (expected := _expected_seconds(graph)) > max(CHEAP_S, has_run):
             raise CostsTooMuch(max(expected - has_run, has_run))  # the graph may be far from complete
+
+    def check_parts(self, parts: Collection[tuple[int, int]]) -> None:
+        """Raises OverBudget where a function falls into many parts with little in them: operations, and elements of the
+        largest result, of each."""
+        if (
+            self.may_wait
+            and len(parts) >= SMALL_PARTS
+            and sum(operations for operations, _ in parts) <= OPERATIONS_OF_A_PART * len(parts)
+            and max(elements for _, elements in parts) <= ELEMENTS_OF_A_PART
+        ):
+            raise OverBudget("between its graph breaks there is so little that parts cost more than they save")
 
     def _look(self) -> None:
         if self.steps > STEPS_PER_RUN * config.capture_steps:

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable
 from time import perf_counter
 from types import FunctionType
@@ -32,6 +33,8 @@ class FrameCompilation:
         known = owner.resume_points or next((e.tag.resume_points for e in owner.entries), None)
         # all entries of a function share its resume functions
         self.points: ResumePoints = known or ResumePoints(on_miss, owner.options)
+        if self.resume is None:
+            self.points.owner = weakref.ref(owner)
         self.points.raising.update(owner.raising or {})
         self.origins = self.points.origins = self.points.origins or Origins()
         self.weight_changes = 0  # how often entries of the function were outdated by new weights

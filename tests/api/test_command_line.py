@@ -312,6 +312,42 @@ def test_run_compiles_what_takes_long_once_the_program_has_run_for_as_long(tmp_p
     assert json.loads(done.stdout) == {"unrolled": told, "<lambda>": ["compiled"]}
 
 
+PARTS = """
+import sys, time
+import torch
+from framejit.events import hub
+
+told = []
+hub.subscribe(lambda event: event.kind == "frame_done" and "so little" in event.reason and told.append(event.function))
+drawn = []
+
+def sample(x):
+    x = x * 2
+    drawn.append(time.perf_counter())
+    x = x + 1
+    drawn.append(time.perf_counter())
+    x = x * 3
+    drawn.append(time.perf_counter())
+    x = x - 2
+    drawn.append(time.perf_counter())
+    x = x * 5
+    drawn.append(time.perf_counter())
+    return x.sum(), len(drawn)
+
+x = torch.ones(int(sys.argv[1]))
+sums = [float(sample(x)[0]) for _ in range(30) if not time.sleep(0.002)]
+print(sums == [x.numel() * 35.0] * 30, len(drawn), told)
+"""
+
+
+@pytest.mark.parametrize(("elements", "told"), [("3", "['sample']"), ("100000", "[]")])
+def test_run_leaves_what_falls_into_small_parts(tmp_path, elements, told):
+    (tmp_path / "parts.py").write_text(PARTS)
+    arguments = ["-m", "framejit", "run", "--compile-after", "0.01", "parts.py", elements]
+    done = forked.run(arguments, cwd=tmp_path, timeout=240)
+    assert (done.returncode, done.stdout) == (0, f"True 150 {told}\n"), done.stderr
+
+
 MAKES = """
 import torch
 

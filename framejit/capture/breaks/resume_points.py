@@ -21,6 +21,10 @@ class ResumePoints:
 
     on_miss: Callable[..., Any]
     options: Any
+    owner: Callable[[], Any] = lambda: None
+    """Gives what holds the entries of the function, where captures have begun in it."""
+    parts: dict[FunctionType, tuple[int, int]] = field(default_factory=dict)
+    """For what has been captured up to a break: how many operations, and of how many elements the largest result is."""
     functions: dict[Any, FunctionType] = field(default_factory=dict)
     dispatchers: dict[int, native.Dispatcher] = field(default_factory=dict)
     # keyed by ids of what the frames keep alive
