@@ -89,10 +89,12 @@ def test_what_another_graph_computes_anew(dtype):
         framejit.graph_break()
         return (y.sin() * 1.7) == greatest
 
-    fast = framejit.optimize(function, backend="fuse")
-    for _ in range(30):
-        x = torch.randn(6, 40, requires_grad=True).to(dtype)  # so that no graph is measured, and run as ATen
-        assert fast(x).any(1).all()
+    for _ in range(10):
+        framejit.reset()  # before either graph was measured, and is run as ATen, whose sine has other last bits
+        fast = framejit.optimize(function, backend="fuse")
+        for _ in range(3):
+            x = torch.randn(6, 40, requires_grad=True).to(dtype)
+            assert fast(x).any(1).all()
 
 
 def scaled(x):
