@@ -195,6 +195,8 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
 def _check_parts(compilation: FrameCompilation, capture: Capture) -> None:
     """Functions that nobody has optimized are left to Python where they fall into small parts, as what loads a sample
     does."""
+    if not capture.budget.may_wait:
+        return
     points = compilation.points
     nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
     results: list[Any] = [*tensors_in(node.meta.get("val") for node in nodes)]

@@ -16,16 +16,19 @@ import torch
 from framejit.config import config
 from framejit.signals import CostsTooMuch, Unsupported
 
+if TYPE_CHECKING:
+    from framejit.capture.graph_builder import GraphBuilder
+
 STEPS_PER_RUN = 20  # a capture with tensor operations may take so many times `config.capture_steps` in all
 SECONDS_OF_A_NODE: Final = 0.002
 SECONDS_OF_A_DIFFERENTIATED_NODE: Final = 0.006
 """What compiling takes for a node of a graph, and for one that gradients are wanted of, in loops that were unrolled
 (benchmarks/NOTES.md)."""
+SHARE_OF_ALIKE: Final = 0.2
+"""Of that, what a node takes that stands in a layer like another one."""
 NODES_OF_A_CELL: Final = 10
 """To how many nodes a cell of a recurrent network comes, which is one operation of torch."""
 _CELLS: Final = (torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell)
-SHARE_OF_ALIKE: Final = 0.2
-"""Of that, what a node takes that stands in a layer like another one."""
 CHEAP_S: Final = 5.0
 """Compiling that takes no longer is done at any time."""
 SMALL_PARTS: Final = 4
@@ -41,10 +44,6 @@ HINT = (
     "leave such code outside the compiled function, or raise framejit.config.capture_steps, capture_seconds or "
     "capture_memory"
 )
-
-
-if TYPE_CHECKING:
-    from framejit.capture.graph_builder import GraphBuilder
 
 
 class OverBudget(Unsupported):
@@ -94,16 +93,17 @@ class Budget:
         Who knows nothing of the future spends at most twice what the best choice would cost by waiting until then
         (Karlin et al., Competitive snoopy caching, 1988).
         """
-        has_run = thread_time()  # so that a busy machine changes both sides alike
-        if self.may_wait and (expected := _expected_seconds(graph)) > max(CHEAP_S, has_run):
+        if not self.may_wait:
+            return
+        expected, has_run = _expected_seconds(graph), thread_time()  # a busy machine changes both sides alike
+        if expected > max(CHEAP_S, has_run):
             raise CostsTooMuch(max(expected - has_run, has_run))  # the graph may be far from complete
 
     def check_parts(self, parts: Collection[tuple[int, int]]) -> None:
         """Raises OverBudget where a function falls into many parts with little in them: operations, and elements of the
         largest result, of each."""
         if (
-            self.may_wait
-            and len(parts) >= SMALL_PARTS
+            len(parts) >= SMALL_PARTS
             and sum(operations for operations, _ in parts) <= OPERATIONS_OF_A_PART * len(parts)
             and max(elements for _, elements in parts) <= ELEMENTS_OF_A_PART
         ):

@@ -1,7 +1,7 @@
 """Functions of numpy that are given numbers which are known: numpy's own answer is taken."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,14 +50,8 @@ def of_known_numbers(frame: Frame, function: Any, args: Sequence[Value], kwargs:
         return None
     if any(isinstance(value, ArrayValue) for value in (*args, *kwargs.values())):
         return None
-    try:
-        given = [_known(frame, value) for value in args]
-        named = {name: _known(frame, value) for name, value in kwargs.items()}
-    except NotConstant:
-        return None
-    if not all(map(_is_plain, (*given, *named.values()))):
-        return None
-    found = _quietly(function, given, named)
+    known = _all_known(_known, frame, args, kwargs)
+    found = None if known is None else _quietly(function, *known)
     return None if found is None else _value(frame, found)
 
 
@@ -65,15 +59,21 @@ def of_known_arrays(frame: Frame, function: Any, args: Sequence[Value], kwargs: 
     """The result of a function of numpy of arrays, too, that captured code has made of known numbers."""
     if function not in OF_ARRAYS:
         return None
+    known = _all_known(_known_array, frame, args, kwargs)
+    found = None if known is None else _quietly(function, *known)
+    if known is None or not isinstance(found, np.ndarray):
+        return None
+    return None if any(np.may_share_memory(found, value) for value in known[0]) else _value(frame, found)
+
+
+def _all_known(
+    known: Callable[[Frame, Value], Any], frame: Frame, args: Sequence[Value], kwargs: dict[str, Value]
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """What arguments are known to be; None where one is not."""
     try:
-        given = [_known_array(frame, value) for value in args]
-        named = {name: _known_array(frame, value) for name, value in kwargs.items()}
+        return [known(frame, value) for value in args], {name: known(frame, value) for name, value in kwargs.items()}
     except NotConstant:
         return None
-    found = _quietly(function, given, named)
-    if not isinstance(found, np.ndarray) or any(np.may_share_memory(found, value) for value in given):
-        return None
-    return _value(frame, found)
 
 
 def _known_array(frame: Frame, value: Value) -> Any:
@@ -82,10 +82,7 @@ def _known_array(frame: Frame, value: Value) -> Any:
         if known is None:
             raise NotConstant(value.describe())
         return known.numpy()
-    found = _known(frame, value)
-    if not _is_plain(found):
-        raise NotConstant(value.describe())
-    return found
+    return _known(frame, value)
 
 
 def _quietly(function: Any, given: list[Any], named: dict[str, Any]) -> Any:
@@ -99,11 +96,10 @@ def _quietly(function: Any, given: list[Any], named: dict[str, Any]) -> Any:
 
 
 def _known(frame: Frame, value: Value) -> Any:
-    if not isinstance(value, NumberValue):
-        return plain(frame, value)
-    if value.known is None:
+    found = value.known if isinstance(value, NumberValue) else plain(frame, value)
+    if found is None and isinstance(value, NumberValue) or not _is_plain(found):
         raise NotConstant(value.describe())
-    return value.known
+    return found
 
 
 def _is_plain(value: Any) -> bool:

@@ -20,7 +20,7 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.handlers import handles
 from framejit.values.objects.classes import ClassValue
-from framejit.values.objects.functions.bound_descriptor import NamedMethod
+from framejit.values.objects.context_managers import ManagerValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -44,11 +44,8 @@ class _Forgets(Value):
         cg.em.load_object(forget_what_was_shown)
 
 
-class CaughtWarningsValue(Value):
+class CaughtWarningsValue(ManagerValue):
     """A `warnings.catch_warnings()` that captured code has made, which records nothing."""
-
-    mutable = True
-    enters_natively = True
 
     def __init__(self, made_at: int) -> None:
         self.made_at = made_at
@@ -58,9 +55,6 @@ class CaughtWarningsValue(Value):
 
     def python_type(self) -> type:
         return warnings.catch_warnings
-
-    def getattr(self, frame: Frame, name: str) -> Value:
-        return _EnterOrExit(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
 
     def enter(self, frame: Frame) -> Value:
         capture = frame.capture
@@ -85,13 +79,6 @@ class CaughtWarningsValue(Value):
         cg.capture.break_at(self.made_at, _refusal("has a graph break inside"))
 
 
-class _EnterOrExit(NamedMethod):
-    owner: CaughtWarningsValue
-
-    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner.enter(frame) if self.name == "__enter__" else self.owner.leave(frame)
-
-
 def _refusal(what: str) -> Unsupported:
     return Unsupported(f"warnings.catch_warnings() {what}", "FJ126")
 
@@ -102,8 +89,10 @@ def _may_warn(node: fx.Node) -> bool:
     name = operation_name(node.target)
     if name is None or name in _WARN_ONCE:  # code of the program, say
         return True
+    if not warns_at_times(node.target):
+        return False
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda given: given.meta.get("val"))
-    return warns_at_times(node.target) and may_warn(node.target, args, kwargs)
+    return may_warn(node.target, args, kwargs)
 
 
 _SIMPLE: Final = ("action", "category", "lineno", "append")

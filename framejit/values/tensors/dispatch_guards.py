@@ -10,17 +10,14 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
 from framejit.values.handlers import HANDLERS, Handler
-from framejit.values.objects.functions.bound_descriptor import NamedMethod
+from framejit.values.objects.context_managers import ManagerValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
 
 
-class DispatchGuardValue(Value):
+class DispatchGuardValue(ManagerValue):
     """A guard of torch's dispatch, made by the captured code, where there is nothing that it would keep out."""
-
-    mutable = True
-    enters_natively = True
 
     def __init__(self, cls: type, made_at: int) -> None:
         self.cls, self.made_at = cls, made_at
@@ -28,18 +25,14 @@ class DispatchGuardValue(Value):
     def python_type(self) -> type:
         return self.cls
 
-    def getattr(self, frame: Frame, name: str) -> Value:
-        return _EnterOrExit(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
+    def enter(self, frame: Frame) -> Value:
+        return self
+
+    def leave(self, frame: Frame) -> Value:
+        return NONE
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.capture.break_at(self.made_at, Unsupported(f"a graph break while a {self.cls.__name__} lives", "FJ119"))
-
-
-class _EnterOrExit(NamedMethod):
-    """Entering or leaving such a guard."""
-
-    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner if self.name == "__enter__" else NONE
 
 
 def _maker(cls: type) -> Handler:

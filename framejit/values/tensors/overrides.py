@@ -30,7 +30,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, is_of_torch, module_of
 from framejit.values.objects.classes import ClassValue
-from framejit.values.objects.functions.bound_descriptor import NamedMethod
+from framejit.values.objects.context_managers import ManagerValue
 from framejit.values.objects.user_object import ObjectValue, bind_attribute
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
@@ -319,12 +319,9 @@ def _converted(frame: Frame, value: Value, cls: type) -> Value:
 HANDLERS[torch.Tensor.__torch_function__.__func__] = _default  # type: ignore[attr-defined]
 
 
-class ProtocolGuardValue(Value):
+class ProtocolGuardValue(ManagerValue):
     """`torch._C.DisableTorchFunctionSubclass()`, or `DisableTorchFunction()`, which modes mind too, made by the
     captured code."""
-
-    enters_natively = True
-    mutable = True
 
     def __init__(self, kind: type, made_at: int) -> None:
         self.kind, self.made_at = kind, made_at
@@ -332,9 +329,6 @@ class ProtocolGuardValue(Value):
 
     def python_type(self) -> type:
         return self.kind
-
-    def getattr(self, frame: Frame, name: str) -> Value:
-        return _EnterOrExit(self, name) if name in ("__enter__", "__exit__") else super().getattr(frame, name)
 
     def enter(self, frame: Frame) -> Value:
         overrides = frame.capture.overrides
@@ -358,15 +352,6 @@ class ProtocolGuardValue(Value):
                 self.made_at, Unsupported("a graph break while torch functions are not handed over", "FJ119")
             )
         cg.em.call_object(self.kind, lambda: None, 0)
-
-
-class _EnterOrExit(NamedMethod):
-    """Entering or leaving such a guard."""
-
-    owner: ProtocolGuardValue
-
-    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.owner.enter(frame) if self.name == "__enter__" else self.owner.leave(frame)
 
 
 def _make_guard(kind: Any, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
