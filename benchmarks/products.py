@@ -135,14 +135,12 @@ def sources_of(case: Case, tune: bool) -> dict[str, list[Any]]:
 
     if case.kind != "norm":
         return named()
-    rule = CudaTarget.norm_rows, CudaTarget.norm_columns
-    ways = [(0, 0), (case.rows, 1 << 15)]  # the norm apart, and inside
-    inside = case.rows <= rule[0] and case.sizes[1] <= rule[1]
+    rule = CudaTarget.norm_rows
+    ways = [0, case.rows]  # the norm apart, and inside
     found: dict[str, list[Any]] = {}
-    for way in reversed(ways) if inside else ways:
-        CudaTarget.norm_rows, CudaTarget.norm_columns = way
+    for CudaTarget.norm_rows in reversed(ways) if case.rows <= rule else ways:
         found |= named()
-    CudaTarget.norm_rows, CudaTarget.norm_columns = rule
+    CudaTarget.norm_rows = rule
     return found
 
 

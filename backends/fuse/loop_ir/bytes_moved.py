@@ -36,5 +36,4 @@ def _of_attention(attention: SplitAttention) -> int:
         layout.buffer.dtype.itemsize * math.prod(size for size, step in zip(layout.sizes, layout.strides) if step)
         for layout in attention.layouts
     )
-    results = attention.greatest, attention.totals, attention.sums
-    return read + sum(buffer.dtype.itemsize * buffer.extent for buffer in results)
+    return read + sum(buffer.dtype.itemsize * buffer.extent for buffer in attention.filled)

@@ -157,11 +157,28 @@ class ExternNode:
     """Tells whether ATen surely takes such arguments; asked before it is left out because nobody needs its results."""
 
 
+@dataclass(frozen=True)
+class AttentionParts:
+    """What parts of the keys have to say until they are put together. Buffers in float32, each (batch, heads, 1,
+    parts), and `sums` with the elements of a value besides: the greatest score of a part, the sum of
+    `exp(score - greatest)`, and the sum of the values with these weights."""
+
+    greatest: Buffer
+    totals: Buffer
+    sums: Buffer
+    arrived: Buffer | None
+    """For each head of the keys, of each batch, how many parts are done: int32, 0 before and after. None where loops
+    behind put them together."""
+
+    @property
+    def filled(self) -> tuple[Buffer, ...]:
+        return self.greatest, self.totals, self.sums
+
+
 @dataclass(eq=False)
 class SplitAttention:
-    """Attention of one query of each head, with its keys in parts: what each part has to say. Buffers in float32, each
-    (batch, heads, 1, parts), and `sums` with the elements of a value besides: the greatest score of a part, the sum of
-    `exp(score - greatest)`, and the sum of the values with these weights.
+    """Attention of one query of each head, with its keys in parts. The program that is done last puts them together,
+    or loops behind it do.
 
     A code generator writes it as a whole: the sums are over different loops.
     """
@@ -175,9 +192,10 @@ class SplitAttention:
     """(batch, heads, 1, keys), steps of 0 where it repeats: booleans, or numbers that are added to scores."""
     scale: float
     keys_a_part: int
-    greatest: Buffer
-    totals: Buffer
-    sums: Buffer
+    between: AttentionParts | None
+    """None where there is one part."""
+    result: Layout | None
+    """(batch, heads, 1, elements of a value); None where loops behind give it."""
     device: torch.device
     origins: tuple[str, ...] = ()
 
@@ -189,15 +207,24 @@ class SplitAttention:
     @property
     def reads(self) -> dict[str, list[Index]]:
         """The buffers that it reads; at which places, layouts say."""
-        return {layout.buffer.name: [] for layout in self.layouts}
+        names = [layout.buffer.name for layout in self.layouts]
+        if self.between is not None and self.between.arrived is not None:
+            names.append(self.between.arrived.name)
+        return {name: [] for name in names}
+
+    @property
+    def filled(self) -> list[Buffer]:
+        """What it writes, but for the count of parts, which it leaves as it was."""
+        between = () if self.between is None else self.between.filled
+        return [*between, *(() if self.result is None else (self.result.buffer,))]
 
     @property
     def writes(self) -> list[str]:
-        return [self.greatest.name, self.totals.name, self.sums.name]
+        return [buffer.name for buffer in self.filled]
 
     @property
     def parts(self) -> int:
-        return self.sums.sizes[3]
+        return 1 if self.between is None else self.between.sums.sizes[3]
 
     @property
     def group(self) -> int:

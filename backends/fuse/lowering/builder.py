@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 import torch
 
-from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, jumps, rounded
-from framejit.backends.fuse.loop_ir.index import Index, Var, strided
+from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, const, jumps, rounded
+from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var, strided
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Layout, Node, Store
 from framejit.backends.fuse.lowering.lowered_tensor import (
     MOST_LOADS,
@@ -47,6 +47,7 @@ class Builder:
         """By memories the contents that lie there."""
         self._versions: Counter[str] = Counter()
         """By memories how many buffers refer to them."""
+        self._zeros: dict[tuple[int, torch.dtype, torch.device], Buffer] = {}
 
     # ---- buffers ----
 
@@ -204,6 +205,15 @@ class Builder:
         content = LazyBuffer(buffer.sizes, buffer.strides, buffer.dtype, buffer.device, buffer=buffer)
         self._in_memory.setdefault(buffer.memory, []).append(content)
         return content
+
+    def zeros(self, size: int, dtype: torch.dtype, device: torch.device) -> Buffer:
+        """A buffer of so many zeros, which all that ask for it share: who counts in it leaves zeros behind."""
+        found = self._zeros.get((size, dtype, device))
+        if found is None:
+            found = self._zeros[size, dtype, device] = self.buffer((size,), (1,), dtype, device)
+            place = fresh_var("i", size)
+            self.compute((place,), (), [Store(found.name, Index.of(place), const(0, dtype))], device, ())
+        return found
 
     def prepare(self, *operands: Tensor) -> None:
         """Put into memory what can't be read otherwise."""

@@ -104,10 +104,7 @@ def _with_norm(reader: Node, norm: ComputeNode, stored: Mapping[str, Store]) -> 
     """A product, with what it reads of a norm's results computed in it; None if it can't be."""
     if not isinstance(reader, ComputeNode) or not is_product(reader):
         return None
-    target = target_of(reader.device)
-    rows = math.prod(var.size for var in norm.parallel)
-    columns = math.prod(var.size for var in reader.parallel) // rows
-    if rows > target.norm_rows or columns > target.norm_columns:
+    if math.prod(var.size for var in norm.parallel) > target_of(reader.device).norm_rows:
         return None
     failed = False
 

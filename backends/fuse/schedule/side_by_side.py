@@ -55,7 +55,7 @@ def _is_small(kernel: Kernel) -> bool:
 
 
 def _fits(members: Sequence[Kernel], kernel: Kernel) -> bool:
-    """Whether a kernel reads what others of a launch read, in sums as long."""
+    """Whether a kernel reads what others of a launch read, in sums as long; or nothing."""
     first = members[0]
     names = {name for member in (*members, kernel) for name in member.buffers}
     return (
@@ -64,7 +64,7 @@ def _fits(members: Sequence[Kernel], kernel: Kernel) -> bool:
         and first.device == kernel.device
         and _is_small(first) == _is_small(kernel)
         and _length(first) == _length(kernel)
-        and bool(set(first.reads) & set(kernel.reads))
+        and (not first.reads or not kernel.reads or bool(set(first.reads) & set(kernel.reads)))
     )
 
 

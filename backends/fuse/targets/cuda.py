@@ -44,6 +44,10 @@ MOST_KEYS: Final = 1 << 15
 MANY_KEYS, LEAST_KEYS, LONG_HEAD = 128, 16, 128
 """Keys that a program takes where that makes enough programs, and the least that tensor cores multiply; elements of a
 head from which on it takes half as many (chosen on an H200)."""
+PARTS_HELD: Final = 1 << 13
+"""Numbers of parts of keys up to which one program puts them together; more are loops of many programs. (On an H200 a
+token of a decoder with 16 parts of 8 heads, 64 elements each: 763 us for 779; 4,096 keys of 128 elements in 32 parts of
+4 heads: 11.7 us for 9.8.)"""
 LARGE: Final = 1 << 20
 """Elements from which on reading them takes longer than another kernel."""
 WAITING_FROM: Final = (9, 0)
@@ -122,8 +126,8 @@ class CudaTarget(Target):
     pools = True
     makes_random_numbers = True
     hides_work = True
+    outer_products = True
     norm_rows = 1  # two rows: 17.7 us with the norm inside, 15.4 with it apart, on an H200 (benchmarks/products.py)
-    norm_columns = 1 << 13
     shares_launches = True
     few_rows = 512
     row_parts = 1024
@@ -187,6 +191,9 @@ class CudaTarget(Target):
         few = heads * -(-keys // MANY_KEYS) < self.limits.multiprocessors
         wanted = MANY_KEYS // 2 if few or elements > LONG_HEAD else MANY_KEYS
         return max(LEAST_KEYS, min(wanted, power_above(keys)))
+
+    def joins_parts(self, heads: int, parts: int, elements: int) -> bool:
+        return power_above(heads) * power_above(parts) * power_above(elements) <= PARTS_HELD
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         from framejit.backends.fuse.triton.triton_support import supports

@@ -91,10 +91,11 @@ class Target:
     sums_in_double: ClassVar[bool] = False
     """Whether ATen adds float32 up in float64, and accumulators of ours may as well."""
 
+    outer_products: ClassVar[bool] = False
+    """Whether matrix products whose sums are of one term are kernels of ours, and sums begin at 0 there."""
     norm_rows: ClassVar[int] = 0
-    norm_columns: ClassVar[int] = 0
-    """For so many rows and columns of a product its programs had better do the norm before it, each once more, than
-    wait for a kernel that does it."""
+    """For so many rows of a product its programs had better do the norm before it, each once more, than wait for a
+    kernel that does it."""
     shares_launches: ClassVar[bool] = False
     """Whether several kernels may be one launch, each with programs of its own."""
     few_rows: ClassVar[int] = 0
@@ -176,6 +177,11 @@ class Target:
         elements: Those of a key or a value.
         """
         return keys
+
+    def joins_parts(self, heads: int, parts: int, elements: int) -> bool:
+        """Whether the program that is done last with so many heads puts their parts of the keys together, rather than
+        loops behind; `elements` are those of a value."""
+        return False
 
     def supports(self, operation: str, dtype: torch.dtype, divisor: Expr | None = None) -> bool:
         """Whether the generator can do an operation on operands of a dtype; reductions are `reduce_` and the kind,

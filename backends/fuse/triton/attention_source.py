@@ -1,25 +1,29 @@
 """Attention of one query as Triton source: each program does a part of the keys.
 
 After T. Dao, D. Haziza, F. Massa and G. Sizov, "Flash-Decoding for long-context inference" (2023): parts of the keys
-are looked at side by side, each with a softmax of its own, and are put together by a kernel behind. Scores and sums are
-products on tensor cores, keys along their longer side: of what is multiplied with a program has a few heads only.
+are looked at side by side, each with a softmax of its own, and are put together: where they are few not by a kernel
+behind, but by whichever program of some heads is done last. Scores and sums are products on tensor cores, keys along
+their longer side: of what is multiplied with a program has a few heads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import torch
 
-from framejit.backends.fuse.loop_ir.nodes import Layout
-from framejit.backends.fuse.triton.expressions import number
+from framejit.backends.fuse.loop_ir.nodes import AttentionParts, Buffer, Layout
+from framejit.backends.fuse.triton.expressions import TRITON_DTYPES, number
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
+from framejit.backends.fuse.triton.tiles.block_sizes import power_above
 
+LOWEST: Final = 'float("-inf")'
 
-def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool) -> str:
+def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool, spares: bool) -> str:
     """The body of a kernel's function. `pointers` gives the name of the argument for each buffer; `waits`: see
-    `TritonSource.waits`."""
+    `TritonSource.waits`; `spares`: see `spares_multiprocessors`."""
     attention = tile.attention
     _, shared, keys, inner = attention.key.sizes
     columns, group = attention.value.sizes[3], attention.group
@@ -35,6 +39,8 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     lines.add(f"member = tl.arange(0, {tile.heads})")
     lines.add(f"head = shared * {group} + member")
     if waits:
+        if spares:
+            lines.add("cuda.gdc_launch_dependents()")
         lines.add("cuda.gdc_wait()")
     is_key = "" if keys % attention.keys_a_part == 0 else f"key < {keys}"
     is_inner = "" if inner == tile.inner else f"inner < {inner}"
@@ -64,22 +70,84 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
         head = "head[None, :]" if differs else ""
         mask = load(attention.mask, ("batch", head, "", "key[:, None]"), of_keys, of_heads if differs else "")
         is_bool = attention.mask.buffer.dtype == torch.bool
-        text = f'tl.where({mask} != 0, scores, float("-inf"))' if is_bool else f"scores + ({mask}).to(tl.float32)"
+        text = f"tl.where({mask} != 0, scores, {LOWEST})" if is_bool else f"scores + ({mask}).to(tl.float32)"
         lines.add(f"scores = {text}")
     if is_key:
-        lines.add(f'scores = tl.where({of_keys}, scores, float("-inf"))')
-    lines.add("greatest = tl.max(scores, 0)")
-    lines.add('base = tl.where(greatest == float("-inf"), 0.0, greatest)')  # -inf - -inf would be nan
+        lines.add(f"scores = tl.where({of_keys}, scores, {LOWEST})")
+    lines.add("greatest = tl.reduce(scores, 0, nan_max)")
+    lines.add(f"base = tl.where(greatest == {LOWEST}, 0.0, greatest)")  # -inf - -inf would be nan
     lines.add("weights = tl.exp(scores - base[None, :])")
     lines.add("total = tl.sum(weights, 0)")
     lines.add("sums = tl.dot(tl.trans(values), weights.to(values.dtype))")
-    for buffer, value in ((attention.greatest, "greatest"), (attention.totals, "total")):
-        place = _place(0, buffer.strides, ("batch", "head", "", "part"))
-        lines.add(f"tl.store({pointers[buffer.name]} + {place}, {value}{f', mask={is_head}' if is_head else ''})")
-    place = _place(0, attention.sums.strides, ("batch", "head[None, :]", "", "part", "column[:, None]"))
-    guard = _all((_along(is_column, 0), of_heads))
-    lines.add(f"tl.store({pointers[attention.sums.name]} + {place}, sums{f', mask={guard}' if guard else ''})")
+    of_result = _all((_along(is_column, 0), of_heads))
+    between, result = attention.between, attention.result
+    if between is not None:
+        for buffer, value in ((between.greatest, "greatest"), (between.totals, "total")):
+            place = _place(0, buffer.strides, ("batch", "head", "", "part"))
+            lines.add(f"tl.store({pointers[buffer.name]} + {place}, {value}{f', mask={is_head}' if is_head else ''})")
+        place = _place(0, between.sums.strides, ("batch", "head[None, :]", "", "part", "column[:, None]"))
+        guard = f", mask={of_result}" if of_result else ""
+        lines.add(f"tl.store({pointers[between.sums.name]} + {place}, sums{guard})")
+        if between.arrived is not None and result is not None:
+            counted = f"{pointers[between.arrived.name]} + (batch * {shared} + shared)"
+            _put_together(tile, between, result, lines, pointers, counted, is_column)
+    elif result is not None:
+        _finish(result, lines, pointers, ("greatest", "total", "sums"), ("head[None, :]", "column[:, None]"), of_result)
     return "\n".join(lines.texts)
+
+
+def _put_together(
+    tile: AttentionTile, between: AttentionParts, result: Layout, lines: Lines, pointers: Mapping[str, str],
+    counted: str, is_column: str
+) -> None:
+    """The lines that put parts together. What a program has stored the others see once it has counted itself: all its
+    threads are done then, and counting releases what they stored to the program that counts last (PTX ISA, memory
+    consistency model). That one leaves the count at 0."""
+    group, parts = tile.attention.group, tile.attention.parts
+    lines.add("tl.debug_barrier()")
+    lines.add(f'earlier = tl.atomic_add({counted}, 1, sem="acq_rel")')
+    with lines.block(f"if earlier == {parts - 1}:"):
+        lines.add("tl.debug_barrier()")  # what all threads load from here on was stored before
+        lines.add(f"tl.store({counted}, 0)")
+        heads, parts_filled = power_above(group), power_above(parts)
+        lines.add(f"each = tl.arange(0, {heads})")
+        lines.add(f"parts = tl.arange(0, {parts_filled})")
+        is_head = "" if heads == group else f"each < {group}"
+        is_part = "" if parts_filled == parts else f"parts < {parts}"
+
+        def said(buffer: Buffer, indices: Sequence[str], guard: str, other: str = "0") -> str:
+            place = _place(0, buffer.strides, ("batch", *indices))
+            masked = f", mask={guard}, other={other}" if guard else ""
+            return f'tl.load({pointers[buffer.name]} + {place}{masked}, cache_modifier=".cg")'
+
+        lines.add(f"heads = shared * {group} + each")
+        place: tuple[str, ...] = ("heads[:, None]", "", "parts[None, :]")
+        guard = _all((_along(is_head, 0), _along(is_part, 1)))
+        lines.add(f"tops = {said(between.greatest, place, guard, LOWEST)}")
+        lines.add("top = tl.reduce(tops, 1, nan_max)")
+        lines.add(f"shares = tl.exp(tops - tl.where(top == {LOWEST}, 0.0, top)[:, None])")
+        lines.add(f"all_total = tl.sum(shares * {said(between.totals, place, guard)}, 1)")
+        place = "heads[:, None, None]", "", "parts[None, :, None]", "column[None, None, :]"
+        conditions = (is_head, "[:, None, None]"), (is_part, "[None, :, None]"), (is_column, "[None, None, :]")
+        guard = _all(f"({condition}){at}" for condition, at in conditions if condition)
+        lines.add(f"all_sums = tl.sum(shares[:, :, None] * {said(between.sums, place, guard)}, 1)")
+        guard = _all((_along(is_head, 0), _along(is_column, 1)))
+        _finish(result, lines, pointers, ("top", "all_total", "all_sums"), ("heads[:, None]", "column[None, :]"), guard)
+
+
+def _finish(
+    result: Layout, lines: Lines, pointers: Mapping[str, str], found: tuple[str, str, str], dims: tuple[str, str],
+    guard: str
+) -> None:
+    """Store the result, 0 where a query looks at no key. `found` are the greatest score, the sum of weights, and the
+    weighted sums of values; `dims` the heads and elements that these are for."""
+    (greatest, total, sums), (heads, columns) = found, dims
+    of_head = heads[heads.index("[") :]
+    lines.add(f"result = {sums} / {total}{of_head}")
+    lines.add(f"result = tl.where(({greatest} == {LOWEST}){of_head}, 0.0, result)")
+    place = _place(result.offset, result.strides, ("batch", heads, "", columns))
+    stored = f"result.to(tl.{TRITON_DTYPES[result.buffer.dtype]})"
+    lines.add(f"tl.store({pointers[result.buffer.name]} + {place}, {stored}{f', mask={guard}' if guard else ''})")
 
 
 def _along(condition: str, dim: int) -> str:
@@ -87,7 +155,7 @@ def _along(condition: str, dim: int) -> str:
     return condition and f"({condition}){'[:, None]' if dim == 0 else '[None, :]'}"
 
 
-def _all(conditions: Sequence[str]) -> str:
+def _all(conditions: Iterable[str]) -> str:
     return " & ".join(each for each in conditions if each)
 
 

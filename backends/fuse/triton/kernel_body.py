@@ -37,9 +37,11 @@ Key = tuple[Expr, Mask]
 
 class Body:
     """Writes the body of a kernel. `pointers` gives the name of the argument for each buffer, `draw` the text of the
-    number of a draw of random numbers."""
+    number of a draw of random numbers; `spares`: see `spares_multiprocessors`."""
 
-    def __init__(self, tile: Tile, pointers: dict[str, str], lines: Lines, draw: Callable[[int], str]) -> None:
+    def __init__(
+        self, tile: Tile, pointers: dict[str, str], lines: Lines, draw: Callable[[int], str], spares: bool = False
+    ) -> None:
         self.tile, self.pointers, self.lines = tile, pointers, lines
         self.draw = draw
         self.kernel = tile.kernel
@@ -57,10 +59,13 @@ class Body:
         self.overwritten = {store.buffer for store in self.kernel.stores if self._memory(store.buffer) in memories}
         self.waits = self.kernel.steady is not None
         self.overlaps = self.waits  # the kernel launched behind it may begin, which has not been said as yet
+        self.spares = spares
 
     def write(self, program: str = "tl.program_id(0)") -> None:
         """Write all of it; `program` is the number of the program, counted from the first of this kernel's."""
         self.indices.sizes()
+        if self.spares and not self.tile.looped:
+            self._let_others_begin()
         if self.tile.resident or self.tile.apart:
             self._let_others_begin()
             self._wait()

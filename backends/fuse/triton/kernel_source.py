@@ -17,7 +17,7 @@ from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU, GpuLimits
 from framejit.backends.fuse.triton.tiles.blocks import AnyTile, candidates
 from framejit.backends.fuse.triton.tiles.side_by_side import SideBySide, dispatch
-from framejit.backends.fuse.triton.tiles.tile import Tile
+from framejit.backends.fuse.triton.tiles.tile import Tile, spares_multiprocessors
 from framejit.late_dataclass import dataclass
 
 PREFIX: Final = "framejit_"
@@ -92,17 +92,18 @@ def triton_source(
     function = PREFIX + re.sub(r"_\d+$", "", kernel.name)
     parts = ""
     waits = (kernel.members[0] if kernel.members else kernel).steady is not None
+    spares = spares_multiprocessors(tile.programs)
     if isinstance(tile, AttentionTile):
-        body = attention_body(tile, pointers, waits)
+        body = attention_body(tile, pointers, waits, spares)
     elif isinstance(tile, SideBySide):
         own = [{name: pointers[name] for name in member.buffers} for member in kernel.members]
         for number, (part, arguments) in enumerate(zip(tile.tiles, own)):
-            body = _body(part, arguments, "tl.full([], {}, tl.int32)".format, "program")
+            body = _body(part, arguments, "tl.full([], {}, tl.int32)".format, spares, "program")
             parts += f"\n\n{_function(f'{function}_{number}', ('program', *arguments.values()), body)}"
         body = dispatch(function, [[*arguments.values()] for arguments in own], tile)
     else:
         with sizes_written(scalars.size):
-            body = _body(tile, pointers, scalars.draw)
+            body = _body(tile, pointers, scalars.draw, spares)
     whole = _function(function, (*pointers.values(), *(name for name, _, _ in scalars.signature)), body)
     code = f"{_imports(parts + body)}{parts}\n\n{whole}"
     signature = tuple(
@@ -116,10 +117,10 @@ def triton_source(
 
 
 def _body(
-    tile: Tile, pointers: dict[str, str], draw: Callable[[int], str], program: str = "tl.program_id(0)"
+    tile: Tile, pointers: dict[str, str], draw: Callable[[int], str], spares: bool, program: str = "tl.program_id(0)"
 ) -> str:
     lines = Lines()
-    Body(tile, pointers, lines, draw).write(program)
+    Body(tile, pointers, lines, draw, spares).write(program)
     return "\n".join(lines.texts)
 
 

@@ -91,11 +91,19 @@ def test_other_products_are_left_to_aten(f: Callable[..., Any], inputs: tuple[to
     assert len(left) == 1 and not kernels
 
 
-def test_a_norm_before_many_columns_has_a_launch_of_its_own() -> None:
+def test_a_norm_is_done_by_the_programs_of_many_columns_too() -> None:
     def f(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.linear(F.rms_norm(x, (x.shape[-1],)), weight)
 
-    assert [len(left_and_kernels(f, like(1, 64), like(columns, 64))[1]) for columns in (2048, 32000)] == [1, 2]
+    assert [len(left_and_kernels(f, like(1, 64), like(columns, 64))[1]) for columns in (2048, 32000)] == [1, 1]
+
+
+def test_sums_of_one_term_are_fused() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x @ y).cos(), torch.bmm(x, y).sin()
+
+    left, kernels = left_and_kernels(f, like(2, 3, 1), like(2, 1, 40))
+    assert not left and len(kernels) == 1
 
 
 def test_a_norm_of_more_rows_has_a_launch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

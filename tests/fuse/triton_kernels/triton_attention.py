@@ -58,6 +58,12 @@ def some(*sizes: int) -> torch.Tensor:
     return torch.rand(sizes) < 0.5
 
 
+def twice(q: Any, k: Any, v: Any, mask: Any = None) -> torch.Tensor:
+    """Two of them, which count in one place."""
+    first = of_repeated(q, k, v, mask)
+    return of_repeated(first.view(q.shape), k, v, mask) + first
+
+
 CASES: dict[str, Callable[[], Made]] = {
     "plain": lambda: (of_repeated, tensors()),
     "half": lambda: (of_repeated, tensors(dtype=F16)),
@@ -69,6 +75,23 @@ CASES: dict[str, Callable[[], Made]] = {
     "whole blocks of a batch": lambda: (of_repeated, tensors(8, 2, batch=2, keys=64, size=32)),
     "values of another size": lambda: (of_repeated, tensors(of_values=40)),
     "long": lambda: (of_repeated, tensors(2, 1, keys=2100, size=64)),
+    "many parts": lambda: (of_repeated, tensors(18, 2, keys=2500, size=40)),
+    "many parts, under a mask of heads": lambda: (
+        of_repeated, (*tensors(6, 2, keys=1900, size=200, batch=2), some(2, 6, 1, 1900))
+    ),
+    "parts that are masked": lambda: (of_repeated, (*tensors(keys=300), at_most(300, 40))),
+    "parts that are all masked": lambda: (of_repeated, (*tensors(keys=300), at_most(300, -1))),
+    "parts, not finite": lambda: (
+        of_repeated, tuple(x.index_fill(-2, torch.tensor([x.shape[-2] // 2]), torch.inf) for x in tensors(keys=300))
+    ),
+    "parts, not numbers where others are masked": lambda: (
+        of_repeated,
+        (*tensors(keys=300), torch.full((1, 1, 1, 300), -torch.inf, dtype=BF16).index_fill(
+            -1, torch.tensor([7]), torch.nan
+        )),
+    ),
+    "parts of three heads": lambda: (of_repeated, tensors(6, 2, keys=300, size=40, batch=2)),
+    "two of parts": lambda: (twice, tensors(keys=300)),
     "one head for all": lambda: (of_repeated, tensors(8, 1, keys=50)),
     "scale": lambda: (lambda q, k, v: plain(q, repeated(k, 2), repeated(v, 2), scale=0.3), tensors()),
     "causal": lambda: (

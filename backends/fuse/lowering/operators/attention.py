@@ -2,7 +2,7 @@
 
 What it takes is to read keys and values once. In half precision a kernel (`SplitAttention`) does so: each program takes
 a part of the keys, and all heads that share these, whether the program repeats heads or torch's operation shares them;
-loops behind it put the parts together.
+the one that is done last puts the parts together.
 
 Else, where several heads read the same keys because a program has repeated these, there are two loop nests, and nothing
 is copied: products of queries and keys, of which each program takes some keys and all queries that share them; and sums
@@ -20,7 +20,7 @@ import torch
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.loop_ir.expr import COMPUTE, Expr, cast, index_value, load, op, reduce
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, fresh_var, strided
-from framejit.backends.fuse.loop_ir.nodes import Buffer, Layout, SplitAttention, Store
+from framejit.backends.fuse.loop_ir.nodes import AttentionParts, Buffer, Layout, SplitAttention, Store
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import (
     Tensor,
@@ -144,21 +144,52 @@ def _in_parts(
     if queries_lie is None or keys_lie is None or values_lie is None or (mask is not None and mask_lies is None):
         return None
     each = target_of(query.device).keys_a_part(batch * shared, keys, max(key.sizes[3], value.sizes[3]))
-    sizes = (batch, heads, 1, -(-keys // each))
-    greatest, totals, sums = (
-        b.buffer(made, contiguous_strides(made), torch.float32, query.device)
-        for made in (sizes, sizes, (*sizes, value.sizes[3]))
-    )
+    result = b.buffer(as_sizes(out.shape), as_sizes(out.stride()), out.dtype, out.device)
+    between = _between(b, (batch, heads, 1, -(-keys // each)), shared, value.sizes[3], query.device)
+    is_loops = between is not None and between.arrived is None
+    given = None if is_loops else Layout(result, result.sizes, result.strides, 0)
     read = [tensor for tensor in (query, key, value, mask) if tensor is not None]
     origins = tuple(dict.fromkeys(origin for tensor in read for origin in b.origins_of(tensor)))
     b.nodes.append(
         SplitAttention(
-            queries_lie, keys_lie, values_lie, mask_lies, scale, each, greatest, totals, sums, query.device, origins
+            queries_lie, keys_lie, values_lie, mask_lies, scale, each, between, given, query.device, origins
         )
     )
-    buffer = b.buffer(as_sizes(out.shape), as_sizes(out.stride()), out.dtype, out.device)
-    _put_together(b, greatest, totals, sums, buffer)
-    return Tensor.of(b.held(buffer))
+    if between is not None and is_loops:
+        _put_together(b, between, result)
+    return Tensor.of(b.held(result))
+
+
+def _between(
+    b: Builder, sizes: tuple[int, int, int, int], shared: int, elements: int, device: torch.device
+) -> AttentionParts | None:
+    """Buffers for what parts have to say; `sizes`: of the batch, heads, queries, and parts."""
+    batch, heads, _, parts = sizes
+    if parts == 1:
+        return None
+    greatest, totals, sums = (
+        b.buffer(made, contiguous_strides(made), torch.float32, device) for made in (sizes, sizes, (*sizes, elements))
+    )
+    joins = target_of(device).joins_parts(heads // shared, parts, elements)
+    arrived = b.zeros(batch * shared, torch.int32, device) if joins else None
+    return AttentionParts(greatest, totals, sums, arrived)
+
+
+def _put_together(b: Builder, between: AttentionParts, result: Buffer) -> None:
+    """Fill a buffer with what the parts of `SplitAttention` come to, 0 where a query looks at no key."""
+    greatest, totals, sums = between.filled
+    variables = {dim: fresh_var("i", result.sizes[dim]) for dim in by_stride(result.sizes, result.strides)}
+    place = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(RANK)]
+    part = fresh_var("j", greatest.sizes[-1])
+    at_part = [*place[:3], Index.of(part)]
+    top, total = (load(each.name, strided(at_part, each.strides), each.dtype) for each in (greatest, totals))
+    element = load(sums.name, strided([*at_part, place[3]], sums.strides), sums.dtype)
+    most = reduce("max", top)
+    weight = op("exp", a.sub(top, most))
+    made = a.div(reduce("sum", a.mul(weight, element)), reduce("sum", a.mul(weight, total)))
+    made = a.where(a.eq(most, -math.inf), 0.0, made)
+    store = Store(result.name, strided(place, result.strides), cast(made, result.dtype))
+    b.compute(tuple(variables.values()), (part,), [store], result.device)
 
 
 def _as_it_lies(b: Builder, tensor: Tensor, sizes: Sequence[int], group: int = 1) -> Layout | None:
@@ -174,22 +205,6 @@ def _as_it_lies(b: Builder, tensor: Tensor, sizes: Sequence[int], group: int = 1
         return None
     name, index = read.attr
     return Layout(b.buffers[name], tuple(sizes), tuple(index.stride(variable) for variable in variables), index.const)
-
-
-def _put_together(b: Builder, greatest: Buffer, totals: Buffer, sums: Buffer, result: Buffer) -> None:
-    """Fill a buffer with what the parts of `SplitAttention` come to, 0 where a query looks at no key."""
-    variables = {dim: fresh_var("i", result.sizes[dim]) for dim in by_stride(result.sizes, result.strides)}
-    place = [Index.of(variables[dim]) if dim in variables else Index({}) for dim in range(RANK)]
-    part = fresh_var("j", greatest.sizes[-1])
-    at_part = [*place[:3], Index.of(part)]
-    top, total = (load(each.name, strided(at_part, each.strides), each.dtype) for each in (greatest, totals))
-    element = load(sums.name, strided([*at_part, place[3]], sums.strides), sums.dtype)
-    most = reduce("max", top)
-    weight = op("exp", a.sub(top, most))
-    made = a.div(reduce("sum", a.mul(weight, element)), reduce("sum", a.mul(weight, total)))
-    made = a.where(a.eq(most, -math.inf), 0.0, made)
-    store = Store(result.name, strided(place, result.strides), cast(made, result.dtype))
-    b.compute(tuple(variables.values()), (part,), [store], result.device)
 
 
 def _scores(

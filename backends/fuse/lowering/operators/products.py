@@ -22,6 +22,7 @@ from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.builder import Builder
 from framejit.backends.fuse.lowering.lowered_tensor import Tensor, broadcast, by_stride, compute_dtype
 from framejit.backends.fuse.lowering.operators import arithmetic as a
+from framejit.backends.fuse.lowering.operators.pointwise import elementwise
 from framejit.backends.fuse.lowering.operators.tiled_products import is_small, lower_small
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
 from framejit.backends.fuse.targets.lookup import target_of
@@ -109,7 +110,7 @@ PRODUCTS: Final[dict[str, Callable[..., Product | None]]] = {
 }
 
 
-def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor | None:
+def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The result of one of `PRODUCTS`, or None where ATen is to do it."""
     out = node.result
     product = PRODUCTS[node.name](*args, **kwargs)
@@ -118,6 +119,8 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     operands = product.left, product.right, product.bias
     if product.alpha == product.beta == 1 and is_small(out, *operands) and accepts(node):
         return lower_small(b, out, *operands)
+    if _is_outer(product, out.dtype) and accepts(node):
+        return elementwise(b, out, _of_one_term, (product.left, product.right), (), {}, "mul", factor=True)
     if not _is_ours(product, node, as_sizes(out.shape), out.dtype) or not accepts(node):
         return None
     small, dim = (product.left, len(product.left.sizes) - 1)
@@ -143,6 +146,20 @@ def lower_product(b: Builder, node: Node, args: Sequence[Any], kwargs: dict[str,
     )
     b.products.add(buffer.name)
     return Tensor.of(b.held(buffer))
+
+
+def _is_outer(product: Product, dtype: torch.dtype) -> bool:
+    """Whether each sum is of one term, such as of positions and frequencies, so that nothing is read more than once."""
+    left, right = product.left, product.right
+    if not target_of(left.device).outer_products or product.bias is not None or product.alpha != 1:
+        return False
+    is_known = dtype in DTYPES and left.dtype == right.dtype == dtype
+    return is_known and product.inner == 1 and len(left.sizes) > 1 and len(right.sizes) > 1
+
+
+def _of_one_term(left: Expr, right: Expr) -> Expr:
+    """A sum that began at 0: it is never -0."""
+    return a.add(a.mul(left, right), 0.0)
 
 
 def _is_joint(node: Node) -> bool:

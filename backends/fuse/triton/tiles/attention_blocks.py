@@ -47,8 +47,8 @@ class AttentionTile:
     @property
     def wide(self) -> bool:
         """Whether places need 64 bits."""
-        sums = self.attention.sums
-        touched = [*self.attention.layouts, Layout(sums, sums.sizes, sums.strides, 0)]
+        filled = [Layout(buffer, buffer.sizes, buffer.strides, 0) for buffer in self.attention.filled]
+        touched = [*self.attention.layouts, *filled]
         return any(_reach(layout, self.attention.keys_a_part) > INT32_MAX for layout in touched)
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from typing import Final
 
 from framejit.backends.fuse.loop_ir.index import Index, Quotient, Remainder, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel
@@ -41,6 +42,18 @@ class Axis:
         return not surely_divides(self.block, self.size) or (
             self.size.expression.bounds[0] <= 0 if isinstance(self.size, SymbolicSize) else self.size == 0
         )
+
+
+MULTIPROCESSORS: Final = 128
+"""Of the GPUs whose launches overlap most have as many, or some more."""
+
+
+def spares_multiprocessors(programs: int) -> bool:
+    """Whether a launch has so few programs that each has a multiprocessor to itself: blocks of the kernel behind it may
+    be there early, and load what they need not wait for, without taking what its own blocks work with. (A token of a
+    decoder of 22 layers on an H200: 779 us, 763 where three small kernels in each do so. With 8 sequences, which take
+    144 to 256 programs: 970 us, 1,008.)"""
+    return type(programs) is int and programs <= MULTIPROCESSORS
 
 
 @dataclass(frozen=True)
