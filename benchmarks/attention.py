@@ -125,7 +125,7 @@ def main() -> int:
                 name: torch.empty(buffer.extent, dtype=buffer.dtype, device="cuda")
                 for kernel in kernels[shape] for name, buffer in kernel.buffers.items() if buffer.input is None
             }
-            between[kernels[shape][-1].writes[0]] = out
+            between[kernels[shape][-1].writes[-1]] = out
             buffers = [
                 {**between, **{f"x{position}": x for position, x in enumerate(given)}} for given in sets
             ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from framejit.backends.fuse.loop_ir.index import Index
-from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, SplitAttention, TileKernel
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, TileKernel
 from framejit.backends.fuse.sizes.symbolic_size import hint
 
 
@@ -12,7 +12,7 @@ def bytes_moved(kernel: Kernel) -> int | None:
     """Each element that is read or written counted once, for the sizes now; None where a kernel computes which ones
     these are."""
     if isinstance(kernel, AttentionKernel):
-        return _of_attention(kernel.attention)
+        return _of_attention(kernel)
     if isinstance(kernel, TileKernel):
         return sum(buffer.dtype.itemsize * hint(buffer.extent) for buffer in kernel.buffers.values())
     total = 0
@@ -31,7 +31,9 @@ def _elements(index: Index) -> int:
     return math.prod(var.size for var in index.vars())
 
 
-def _of_attention(attention: SplitAttention) -> int:
+def _of_attention(kernel: AttentionKernel) -> int:
+    """Of the cache what is looked at; of what its programs do before, nothing: it is small."""
+    attention = kernel.attention
     read = sum(
         layout.buffer.dtype.itemsize * math.prod(size for size, step in zip(layout.sizes, layout.strides) if step)
         for layout in attention.layouts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -403,14 +403,21 @@ class AttentionKernel(Kernel):
     """A `SplitAttention` as it is compiled. It has no loops that others know of."""
 
     attention: SplitAttention = field(kw_only=True)
+    first: tuple[Kernel, ...] = ()
+    """What its programs do before, each for the heads that it looks at: see `schedule/into_attention.py`."""
+    rows: Mapping[str, Expr] = field(default_factory=dict)
+    """For buffers of keys and values, the number of the one row, a load, that anything in the graph writes."""
 
     @property
     def reads(self) -> dict[str, list[Index]]:
-        return self.attention.reads
+        stored = {name for kernel in self.first for name in kernel.writes}
+        parts: list[dict[str, list[Index]]] = [*(kernel.reads for kernel in self.first), self.attention.reads]
+        parts.append({row.attr[0]: [row.attr[1]] for row in self.rows.values()})
+        return {name: places for part in parts for name, places in part.items() if name not in stored}
 
     @property
     def writes(self) -> list[str]:
-        return self.attention.writes
+        return [*(name for kernel in self.first for name in kernel.writes), *self.attention.writes]
 
 
 @dataclass(eq=False)
@@ -465,6 +472,8 @@ def text_of(nodes: Iterable[Node], buffers: dict[str, Buffer]) -> str:
         if isinstance(node, SplitAttention | AttentionKernel):
             name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""
             lines.append(f"{name}{node.attention if isinstance(node, Kernel) else node}")
+            for first in node.first if isinstance(node, AttentionKernel) else ():
+                lines += ["before, for the heads of each program:", *text_of([first], {}).splitlines()]
             continue
         if isinstance(node, Convolution | SmallProduct | TileKernel):
             name = f"kernel {node.name}: " if isinstance(node, Kernel) else ""

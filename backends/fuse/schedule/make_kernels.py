@@ -22,9 +22,11 @@ from framejit.backends.fuse.loop_ir.nodes import (
 from framejit.backends.fuse.loop_ir.rules import verify
 from framejit.backends.fuse.schedule.epilogues import epilogues
 from framejit.backends.fuse.schedule.fusion import fuse
+from framejit.backends.fuse.schedule.into_attention import into_attention
 from framejit.backends.fuse.schedule.loop_order import expressions, merge_loops, order_loops
 from framejit.backends.fuse.schedule.norms_in_products import norms_in_products
 from framejit.backends.fuse.schedule.order import ordered_for_memory
+from framejit.backends.fuse.schedule.rows_of_tokens import with_rows_of_tokens
 from framejit.backends.fuse.schedule.side_by_side import side_by_side
 from framejit.backends.fuse.targets.lookup import target_of
 
@@ -38,7 +40,8 @@ def schedule(graph: LoweredGraph) -> list[Kernel | ExternNode]:
     nodes = ordered_for_memory(nodes, graph.buffers, needed, graph.own_inputs or frozenset())
     written = {graph.buffers[name].memory for node in nodes for name in node.writes}
     steps = [_step(node, number, graph.buffers, written) for number, node in enumerate(nodes)]
-    steps = epilogues(steps, graph.buffers, needed)
+    steps = into_attention(epilogues(steps, graph.buffers, needed), graph.buffers)
+    steps = with_rows_of_tokens(steps, graph.buffers)
     verify(steps, graph.buffers, "ordering of loops")
     return side_by_side(steps, graph.buffers)
 

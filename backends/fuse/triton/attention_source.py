@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.loop_ir.nodes import AttentionParts, Buffer, Layout
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, AttentionParts, Buffer, Layout
 from framejit.backends.fuse.triton.expressions import TRITON_DTYPES, number
 from framejit.backends.fuse.triton.lines import Lines
 from framejit.backends.fuse.triton.tiles.attention_blocks import AttentionTile
@@ -21,9 +21,13 @@ from framejit.backends.fuse.triton.tiles.block_sizes import power_above
 
 LOWEST: Final = 'float("-inf")'
 
-def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool, spares: bool) -> str:
-    """The body of a kernel's function. `pointers` gives the name of the argument for each buffer; `waits`: see
-    `TritonSource.waits`; `spares`: see `spares_multiprocessors`."""
+def attention_body(
+    kernel: AttentionKernel, tile: AttentionTile, pointers: Mapping[str, str], spares: bool, function: str,
+    arguments: Sequence[Sequence[str]]
+) -> str:
+    """The body of a kernel's function. `pointers` gives the name of the argument for each buffer; `spares`: see
+    `spares_multiprocessors`. What is to be done first do functions that are called `function` and their number, with
+    these arguments behind the number of a program."""
     attention = tile.attention
     _, shared, keys, inner = attention.key.sizes
     columns, group = attention.value.sizes[3], attention.group
@@ -38,10 +42,6 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     lines.add(f"column = tl.arange(0, {tile.columns})")
     lines.add(f"member = tl.arange(0, {tile.heads})")
     lines.add(f"head = shared * {group} + member")
-    if waits:
-        if spares:
-            lines.add("cuda.gdc_launch_dependents()")
-        lines.add("cuda.gdc_wait()")
     is_key = "" if keys % attention.keys_a_part == 0 else f"key < {keys}"
     is_inner = "" if inner == tile.inner else f"inner < {inner}"
     is_column = "" if columns == tile.columns else f"column < {columns}"
@@ -53,7 +53,7 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
         return f"tl.load({pointers[layout.buffer.name]} + {place}{f', mask={guard}, other=0' if guard else ''})"
 
     of_keys, of_heads = _along(is_key, 0), _along(is_head, 1)
-    queries = load(
+    query = load(
         attention.query, ("batch", "head[None, :]", "", "inner[:, None]"), _along(is_inner, 0), of_heads
     )
     keys_in = load(
@@ -62,8 +62,31 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     values = load(
         attention.value, ("batch", "shared", "key[:, None]", "column[None, :]"), of_keys, _along(is_column, 1)
     )
-    for name, text in (("queries", queries), ("keys", keys_in), ("values", values)):
-        lines.add(f"{name} = {text}")
+    cached = {
+        "keys": (attention.key, keys_in, "inner", is_inner), "values": (attention.value, values, "column", is_column),
+    }
+    waits = kernel.steady is not None
+    early = [
+        name for name, (layout, *_) in cached.items()
+        if waits and (layout.buffer.name in kernel.rows or layout.buffer.name in (kernel.steady or ()))
+    ]
+    if waits and spares:
+        lines.add("cuda.gdc_launch_dependents()")
+    for name in early:
+        lines.add(f"{name} = {cached[name][1]}")
+    if waits:
+        lines.add("cuda.gdc_wait()")
+    _do_first(tile, lines, function, arguments)
+    lines.add(f"queries = {query}")
+    for name, (layout, text, along, guard) in cached.items():
+        row = kernel.rows.get(layout.buffer.name)
+        if name not in early:
+            lines.add(f"{name} = {text}")
+        elif row is not None:  # which was written meanwhile
+            number_of_row = f"tl.load({pointers[row.attr[0]]} + {row.attr[1].const})"
+            lines.add(f"row = {number_of_row}{'' if tile.wide else '.to(tl.int32)'}")
+            lines.add(f"{name}_row = {load(layout, ('batch', 'shared', 'row', along), guard)}")
+            lines.add(f"{name} = tl.where((key == row)[:, None], {name}_row[None, :], {name})")
     lines.add(f"scores = tl.dot(keys, queries) * {number(attention.scale)}")
     if attention.mask is not None:
         differs = attention.mask.strides[1] != 0  # from head to head
@@ -94,6 +117,17 @@ def attention_body(tile: AttentionTile, pointers: Mapping[str, str], waits: bool
     elif result is not None:
         _finish(result, lines, pointers, ("greatest", "total", "sums"), ("head[None, :]", "column[:, None]"), of_result)
     return "\n".join(lines.texts)
+
+
+def _do_first(tile: AttentionTile, lines: Lines, function: str, arguments: Sequence[Sequence[str]]) -> None:
+    """The lines for what is done before, of which the rest reads what the program's own threads have stored."""
+    batch, shared = tile.attention.key.sizes[:2]
+    for at, (part, own) in enumerate(zip(tile.first, arguments)):
+        times, given = part.programs // (batch * shared), ", ".join(own)
+        for turn in range(times):
+            lines.add(f"{function}_{at}((batch * {shared} + shared) * {times} + {turn}, {given})")
+    if tile.first:
+        lines.add("tl.debug_barrier()")
 
 
 def _put_together(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from framejit.backends.fuse.loop_ir.nodes import Kernel, text_of
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, text_of
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, sizes_written
 from framejit.backends.fuse.triton.attention_source import attention_body
 from framejit.backends.fuse.triton.expressions import POINTERS
@@ -93,14 +93,17 @@ def triton_source(
     parts = ""
     waits = (kernel.members[0] if kernel.members else kernel).steady is not None
     spares = spares_multiprocessors(tile.programs)
-    if isinstance(tile, AttentionTile):
-        body = attention_body(tile, pointers, waits, spares)
-    elif isinstance(tile, SideBySide):
-        own = [{name: pointers[name] for name in member.buffers} for member in kernel.members]
-        for number, (part, arguments) in enumerate(zip(tile.tiles, own)):
+    if isinstance(tile, AttentionTile | SideBySide):
+        joined = tile.first if isinstance(tile, AttentionTile) else tile.tiles
+        own = [{name: pointers[name] for name in part.kernel.buffers} for part in joined]
+        for number, (part, arguments) in enumerate(zip(joined, own)):
             body = _body(part, arguments, "tl.full([], {}, tl.int32)".format, spares, "program")
             parts += f"\n\n{_function(f'{function}_{number}', ('program', *arguments.values()), body)}"
-        body = dispatch(function, [[*arguments.values()] for arguments in own], tile)
+        called = [[*arguments.values()] for arguments in own]
+        if isinstance(tile, AttentionTile) and isinstance(kernel, AttentionKernel):
+            body = attention_body(kernel, tile, pointers, spares, function, called)
+        elif isinstance(tile, SideBySide):
+            body = dispatch(function, called, tile)
     else:
         with sizes_written(scalars.size):
             body = _body(tile, pointers, scalars.draw, spares)

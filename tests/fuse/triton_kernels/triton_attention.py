@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from triton.language.extra import cuda
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -50,6 +51,28 @@ def into_cache(q: Any, k: Any, v: Any, new: Any, at: Any, mask: Any) -> tuple[to
     return out * 2, k, v
 
 
+def token_into_caches(q: Any, k: Any, v: Any, keys: Any, values: Any, at: Any, angles: Any, mask: Any) -> torch.Tensor:
+    """What models of transformers do with the projections of a token: (batch, heads * size)."""
+    batch, shared, _, size = keys.shape
+    q, k, v = (x.view(batch, 1, -1, size).transpose(1, 2) for x in (q, k, v))
+    q, k = rotated(q, angles), rotated(k, angles)
+    keys.index_copy_(2, at, k)
+    values.index_copy_(2, at, v)
+    return of_repeated(q, keys, values, mask)
+
+
+def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    low, high = x.chunk(2, -1)
+    return x * angles.cos() + torch.cat((-high, low), -1) * angles.sin()
+
+
+def of_token(heads: int, shared: int, keys: int, size: int, batch: int = 1, at: int = 9) -> Made:
+    caches = [r(batch, shared, keys, size, dtype=BF16) for _ in range(2)]
+    projections = [r(batch, 1, count * size, dtype=BF16) for count in (heads, shared, shared)]
+    angles = r(1, 1, 1, size, dtype=BF16)
+    return token_into_caches, (*projections, *caches, torch.tensor([at]), angles, at_most(keys, at))
+
+
 def at_most(keys: int, most: int) -> torch.Tensor:
     return (torch.arange(keys) <= most)[None, None, None]
 
@@ -62,6 +85,13 @@ def twice(q: Any, k: Any, v: Any, mask: Any = None) -> torch.Tensor:
     """Two of them, which count in one place."""
     first = of_repeated(q, k, v, mask)
     return of_repeated(first.view(q.shape), k, v, mask) + first
+
+
+def overlapping(made: Made) -> Made:
+    """The case, where launches overlap: here there is nothing to wait for."""
+    cuda.gdc_launch_dependents = cuda.gdc_wait = lambda: None
+    CudaTarget.overlaps_launches = True  # type: ignore[assignment, method-assign]
+    return made
 
 
 CASES: dict[str, Callable[[], Made]] = {
@@ -90,6 +120,14 @@ CASES: dict[str, Callable[[], Made]] = {
             -1, torch.tensor([7]), torch.nan
         )),
     ),
+    "a token": lambda: of_token(8, 2, 300, 32),
+    "a token of each of a batch": lambda: of_token(8, 2, 300, 32, batch=3, at=150),
+    "a token, the last": lambda: of_token(8, 2, 300, 32, at=299),
+    "a token, one part": lambda: of_token(4, 2, 40, 64),
+    "a token, three heads of each": lambda: of_token(6, 2, 300, 32, batch=2),
+    "a token, in several turns": lambda: of_token(6, 1, 300, 160),
+    "a token, one head": lambda: of_token(1, 1, 200, 64, at=70),
+    "a token, few odd elements": lambda: of_token(3, 3, 300, 12),
     "parts of three heads": lambda: (of_repeated, tensors(6, 2, keys=300, size=40, batch=2)),
     "two of parts": lambda: (twice, tensors(keys=300)),
     "one head for all": lambda: (of_repeated, tensors(8, 1, keys=50)),
@@ -136,6 +174,13 @@ CASES: dict[str, Callable[[], Made]] = {
         lambda q, k, v: of_repeated(q, k.mT.contiguous().mT, v.mT.contiguous().mT), tensors()
     ),
     "one tensor repeated": lambda: (lambda q, k, v: plain(q, k, repeated(v, 2)), (*tensors(4, 4)[:2], tensors()[2])),
+    # from here on launches overlap
+    "overlapping, plain": lambda: overlapping((of_repeated, tensors(keys=300))),
+    "overlapping, a token": lambda: overlapping(of_token(8, 2, 300, 32)),
+    "overlapping, a token of each of a batch": lambda: overlapping(of_token(8, 2, 300, 32, batch=3, at=150)),
+    "overlapping, a token, the last": lambda: overlapping(of_token(6, 2, 300, 32, at=299)),
+    "overlapping, a token, one head": lambda: overlapping(of_token(1, 1, 200, 64, batch=2, at=70)),
+    "overlapping, a token, few odd elements": lambda: overlapping(of_token(3, 3, 300, 12)),
 }
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Layout, SplitAttention
+from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, Layout, SplitAttention
+from framejit.backends.fuse.schedule.into_attention import turns
 from framejit.backends.fuse.triton.tiles.block_sizes import power_above
-from framejit.backends.fuse.triton.tiles.tile import INT32_MAX
+from framejit.backends.fuse.triton.tiles.tile import INT32_MAX, Axis, Tile
 from framejit.late_dataclass import dataclass
 
 LEAST_INNER: Final = 16
@@ -23,6 +24,8 @@ class AttentionTile:
 
     attention: SplitAttention
     warps: int
+    first: tuple[Tile, ...] = ()
+    """For each kernel that programs do before: see `AttentionKernel.first`."""
 
     @property
     def programs(self) -> int:
@@ -58,7 +61,14 @@ class AttentionTile:
 def attention_tiles(kernel: AttentionKernel) -> Iterator[AttentionTile]:
     """Tiles of attention, the one to take without trying first."""
     for warps in WARPS:
-        yield AttentionTile(kernel.attention, warps)
+        yield AttentionTile(kernel.attention, warps, tuple(_before(each, kernel, warps) for each in kernel.first))
+
+
+def _before(kernel: Kernel, attention: AttentionKernel, warps: int) -> Tile:
+    """How what is done before is dealt out, in as many programs for each of attention's heads of the cache."""
+    batch, heads = attention.attention.key.sizes[:2]
+    _, at_once = turns(kernel.parallel_size // (batch * heads))
+    return Tile(kernel, (Axis("x", kernel.parallel, at_once),), warps)
 
 
 def _reach(layout: Layout, more: int) -> int:
