@@ -45,6 +45,7 @@ KERNELS = {
     **dict.fromkeys((name for name in NAMES if "mask" in name), 2),  # one makes the mask, and zeros
     **dict.fromkeys(("mask of numbers", "mask of one number"), 1), **dict.fromkeys((*TWO_LOOPS, *PARTS), 2),
     **dict.fromkeys(TOKENS, 3), "a token, in several turns": 5,  # sines, and what makes the mask
+    **dict.fromkeys(("a token, one head", "overlapping, a token, one head", "overlapping, plain"), 2),
     "many parts, under a mask of heads": 3, "keys that are computed": 2, "into a cache": 4, "two of parts": 4,
 }
 """Launches, where there are not just one."""

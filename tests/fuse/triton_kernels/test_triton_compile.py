@@ -12,13 +12,14 @@ import torch
 
 pytest.importorskip("triton")
 import tests.fuse.triton_kernels.triton_scan_cases  # noqa: F401  (adds its cases)
-from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, op, reduce  # noqa: E402
-from framejit.backends.fuse.loop_ir.index import Index, Var  # noqa: E402
+from framejit.backends.fuse.loop_ir.expr import OPERATIONS, const, load, op, reduce  # noqa: E402
+from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var  # noqa: E402
 from framejit.backends.fuse.loop_ir.nodes import Buffer, Kernel, Store  # noqa: E402
 from framejit.backends.fuse.triton import compile  # noqa: E402
 from framejit.backends.fuse.triton.analysis import Analysis  # noqa: E402
 from framejit.backends.fuse.triton.expressions import operation  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import DEVICE_FUNCTIONS, triton_source  # noqa: E402
+from framejit.backends.fuse.triton.tiles import tile as tiles  # noqa: E402
 from framejit.backends.fuse.triton.tiles.block_limits import WITHOUT_A_GPU  # noqa: E402
 from framejit.backends.fuse.triton.tiles.blocks import candidates  # noqa: E402
 from framejit.backends.fuse.triton.triton_support import supports  # noqa: E402
@@ -71,7 +72,10 @@ def test_a_kernel_that_waits_reads_before_only_what_it_may(name: str, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["softmax_row", "column_sums", "whole_sum", "pointwise_ragged"])
-def test_the_next_kernel_may_begin_early_only_if_this_one_loads_ahead_itself(name: str) -> None:
+def test_the_next_kernel_may_begin_early_only_if_this_one_loads_ahead_itself(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiles, "MULTIPROCESSORS", 0)
     made, limits = CASES[name]().kernel, replace(WITHOUT_A_GPU, longest_row=16, longest_block=64)
     for steady in (frozenset(), frozenset(made.reads)):
         kernel = replace(made, steady=steady)
@@ -87,6 +91,20 @@ def test_the_next_kernel_may_begin_early_only_if_this_one_loads_ahead_itself(nam
             assert begun is not None and begun > loop > wait, (steady, lines)
         else:  # as it ends
             assert begun is None, (steady, lines)
+
+
+def test_the_next_kernel_may_begin_early_if_this_one_has_few_programs() -> None:
+    begun = []
+    for name in ("pointwise_ragged", "softmax_row"):
+        kernel = replace(CASES[name]().kernel, steady=frozenset())
+        code = triton_source(kernel).code
+        begun.append("dependents" in code and code.index("dependents") < code.index("gdc_wait"))
+    assert begun == [True, True]
+    var = fresh_var("i", 1 << 20)
+    buffers = {name: Buffer(name, (var.size,), (1,), F32, kernel.device) for name in "xy"}
+    store = Store("y", Index.of(var), load("x", Index.of(var), F32))
+    copy = Kernel((var,), (), [store], kernel.device, name="copy_0", buffers=buffers, steady=frozenset())
+    assert "dependents" not in triton_source(copy).code
 
 
 @pytest.mark.parametrize("name", ["floats_32", "floats_64"])
