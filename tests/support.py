@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,7 +116,7 @@ def modes_restored() -> Iterator[Callable[[], Any]]:
     try:
         yield lambda: (
             torch.is_grad_enabled(), torch.get_default_dtype(), hash(torch.random.get_rng_state().numpy().tobytes()),
-            random.random(),
+            random.random(), np.random.random(),
         )
     finally:
         torch.set_grad_enabled(grad)
@@ -144,6 +145,7 @@ def seed(number: int = 0) -> None:
 def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], state: Any) -> Outcome:
     seed()
     random.seed(0)
+    np.random.seed(0)
     result, error, lines, stdout = None, None, [], io.StringIO()
     with modes_restored() as modes, contextlib.redirect_stdout(stdout):
         try:

@@ -1,22 +1,16 @@
-"""Random numbers of generators that the program made (`torch.Generator()`), drawn by an operation of the graph.
-
-A graph knows a generator by a number, and keeps it no longer alive than the program does: guards say that it is there.
-"""
+"""Random numbers of generators that the program made (`torch.Generator()`), drawn by an operation of the graph."""
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import fx
 
-_numbers = itertools.count()
-_number_of: weakref.WeakKeyDictionary[torch.Generator, int] = weakref.WeakKeyDictionary()
-_generators: weakref.WeakValueDictionary[int, torch.Generator] = weakref.WeakValueDictionary()
+from framejit.backends.draws.numbered import Numbered
 
+GENERATORS: Final[Numbered[torch.Generator]] = Numbered()
 IN_PLACE: Final = frozenset("normal_ uniform_ bernoulli_ random_ exponential_ cauchy_ geometric_ log_normal_".split())
 """Methods of tensors that fill them with random numbers."""
 _LIBRARY: Final = torch.library.Library("framejit", "FRAGMENT")
@@ -26,22 +20,17 @@ _LIBRARY.define(
 )
 DRAWN_TENSOR: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_tensor.default
 """(a tensor of the result's kind, laid out row by row; tensors that the function is given; its name; the numbers that
-it is given; the number of the generator): what the function gives, or fills such a tensor with."""
-
-
-def number_of(generator: torch.Generator) -> int:
-    """The number by which graphs know a generator."""
-    number = _number_of.get(generator)
-    if number is None:
-        number = _number_of[generator] = next(_numbers)
-        _generators[number] = generator
-    return number
+it is given; the number of the generator): what the function gives, or fills such a tensor with; what `manual_seed`
+gives says nothing."""
 
 
 def _draw(
     like: torch.Tensor, given: Sequence[torch.Tensor], function: str, arguments: Sequence[int | float], number: int
 ) -> torch.Tensor:
-    generator = _generators[number]
+    generator = GENERATORS[number]
+    if function == "manual_seed":
+        generator.manual_seed(int(arguments[0]))
+        return torch.zeros_like(like)
     if function in IN_PLACE:
         made: torch.Tensor = getattr(torch.empty_like(like), function)(*arguments, generator=generator)
         return made
@@ -70,10 +59,10 @@ class ProgramsGenerator:
         self._number = number
 
     def get_state(self) -> torch.Tensor:
-        return _generators[self._number].get_state()
+        return GENERATORS[self._number].get_state()
 
     def set_state(self, state: torch.Tensor) -> None:
-        _generators[self._number].set_state(state)
+        GENERATORS[self._number].set_state(state)
 
 
 def generators_of(graph: fx.Graph) -> list[ProgramsGenerator]:

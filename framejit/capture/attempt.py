@@ -4,13 +4,14 @@ earlier."""
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from framejit import _native as native
+from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY
 from framejit.backends.draws.own_generators import DRAWN_TENSOR
-from framejit.backends.draws.python_random import DRAWN
+from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS
 from framejit.backends.fuse import fuse
 from framejit.backends.graph_identity import VERSIONS
 from framejit.backends.opaque_call import OpaqueCall
@@ -213,17 +214,22 @@ def _check_parts(compilation: FrameCompilation, capture: Capture) -> None:
         raise
 
 
+_DRAWERS: Final[dict[Any, str]] = {
+    DRAWN: "Python", DRAWN_NUMBERS: "Python", DRAWN_BY_NUMPY: "numpy", DRAWN_TENSOR: "a generator of the program"
+}
+"""By the operations that draw numbers, whose these are."""
+
+
 def _check_draws(capture: Capture) -> None:
-    """Numbers of Python's `random`, and of generators of the program, are drawn outside of graphs that gradients are
-    wanted of: these may run again."""
+    """Numbers of Python's `random`, of numpy's, and of generators of the program, are drawn outside of graphs that
+    gradients are wanted of: these may run again."""
     nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
-    drawn = next((node for node in nodes if node.target in (DRAWN, DRAWN_TENSOR)), None)
+    drawn = next((node for node in nodes if node.target in _DRAWERS), None)
     if drawn is None or not any(fake.requires_grad for node in nodes for fake in tensors_in((node.meta.get("val"),))):
         return
-    drawer = "Python" if drawn.target is DRAWN else "a generator of the program"
     raise Restart(
         capture.graph.origins[drawn].seq,
-        Unsupported(f"a number is drawn by {drawer} where gradients are wanted", "FJ110"),
+        Unsupported(f"a number is drawn by {_DRAWERS[drawn.target]} where gradients are wanted", "FJ110"),
     )
 
 

@@ -3,7 +3,7 @@
 # ruff: noqa: F401
 
 from framejit.values import sym_int, sym_number
-from framejit.values.arrays import array_functions, ndarray, numbers_of_python, tensors_of_data
+from framejit.values.arrays import array_draws, array_functions, ndarray, numbers_of_python, tensors_of_data
 from framejit.values.builtins import (
     c_functions,
     cached_function,
@@ -49,6 +49,7 @@ from framejit.values.tensors import (
     asserted_truth,
     broadcasting,
     collectives,
+    conversions,
     dispatch_guards,
     gradients,
     overrides,

@@ -90,12 +90,18 @@ def initialized(x):
     return x * 2
 
 
+def seeded_again(x):
+    first = torch.rand(2, generator=OWN)
+    same = OWN.manual_seed(5)
+    return first, torch.rand(2, generator=same), same is OWN, OWN.manual_seed(-7) is OWN, x.normal_(generator=OWN)
+
+
 def with_torchs_own(x):
     return torch.rand(3) + torch.rand(3, generator=torch.default_generator) + torch.rand(3, generator=OWN)
 
 
 @pytest.mark.parametrize("options", [{}, {"backend": "eager"}, {"dynamic": True}])
-@pytest.mark.parametrize("fn", [factories, of_tensors, methods, written, initialized, with_torchs_own])
+@pytest.mark.parametrize("fn", [factories, of_tensors, methods, written, initialized, seeded_again, with_torchs_own])
 def test_numbers_are_drawn_by_one_graph(fn, options):
     same = Same(fn, **options)
     for seed in range(3):
@@ -129,6 +135,11 @@ def with_gradients(x):
     return x.grad
 
 
+def seeded_by_no_int(x):
+    torch.rand(1, generator=OWN)
+    OWN.manual_seed(2**64)
+
+
 def seeded(x):
     OWN.manual_seed(5)
     first, state = torch.rand(3, generator=OWN), OWN.get_state()
@@ -138,7 +149,7 @@ def seeded(x):
 
 
 @pytest.mark.parametrize(
-    "fn", [laid_out_otherwise, raises_behind, refused, refused_for_numbers, with_gradients, seeded]
+    "fn", [laid_out_otherwise, raises_behind, refused, refused_for_numbers, with_gradients, seeded_by_no_int, seeded]
 )
 def test_what_graphs_do_not_draw(fn):
     same = Same(fn)

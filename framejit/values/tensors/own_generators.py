@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.backends.draws.own_generators import DRAWN_TENSOR, IN_PLACE, number_of
+from framejit.backends.draws.own_generators import DRAWN_TENSOR, GENERATORS, IN_PLACE
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.handlers import HANDLERS
+from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
@@ -31,7 +32,11 @@ _FILLED: Final = {"rand": ("uniform_", 0.0, 1.0), "randn": ("normal_", 0.0, 1.0)
 def _generator(frame: Frame, kwargs: dict[str, Value]) -> torch.Generator | None:
     """The generator among the arguments of a call, guarded; None where it is none that a graph draws from."""
     given = kwargs.get("generator")
-    owner = realize(frame, given) if given is not None else None
+    return None if given is None else _guarded(frame, realize(frame, given))
+
+
+def _guarded(frame: Frame, owner: Value) -> torch.Generator | None:
+    """A generator that a graph draws from, guarded; None of anything else."""
     capture = frame.capture
     if (
         not isinstance(owner, ObjectValue)
@@ -64,7 +69,7 @@ def _drawn(
         DRAWN_TENSOR,
         [
             like, ListValue(given), ConstantValue(function), ListValue([ConstantValue(n) for n in numbers]),
-            ConstantValue(number_of(generator)),
+            ConstantValue(GENERATORS.number_of(generator)),
         ],
     )
 
@@ -175,6 +180,19 @@ def _fill(name: str, frame: Frame, args: list[Value], kwargs: dict[str, Value]) 
     return None if drawn is None else tensor.torch_method(frame, "copy_", [drawn], {})
 
 
+def _call_on_generator(
+    frame: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """`generator.manual_seed(number)`."""
+    numbers = _numbers(frame, args) if name == "manual_seed" and len(args) == 1 and not kwargs else None
+    seeds = numbers is not None and type(numbers[0]) is int and -(2**63) <= numbers[0] < 2**63
+    generator = _guarded(frame, owner) if seeds else None
+    if numbers is None or generator is None:
+        raise written_in_c(owner, name)
+    _drawn(frame, _made(frame, [ListValue([])], {}), [], name, numbers, generator)
+    return owner
+
+
 def _register() -> None:
     functions: dict[Any, Any] = {
         torch.rand: partial(_of_size, "rand"), torch.randn: partial(_of_size, "randn"), torch.randint: _whole,
@@ -188,6 +206,7 @@ def _register() -> None:
         METHODS.setdefault(name, partial(_of_probabilities, name))
     for name in IN_PLACE:
         METHODS.setdefault(name, partial(_fill, name))
+    KNOWN_METHODS[torch.Generator] = _call_on_generator
 
 
 _register()

@@ -322,6 +322,8 @@ class TensorValue(Value):
             or data.fake.is_inference()
         ):
             raise Unsupported("setting attribute 'data' of a tensor", "FJ107")
+        if data is self:
+            return
         mine, given = ((t.dtype, t.device, t.layout) for t in (self.fake, data.fake))
         memory = self.fake.untyped_storage()._cdata
         is_inputs = any(memory == known.fake.untyped_storage()._cdata for known in frame.capture.graph.inputs)

@@ -1,0 +1,30 @@
+"""Generators of random numbers that graphs know by a number, and keep no longer alive than the program does: guards say
+that they are there."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Generic, TypeVar
+
+Generator = TypeVar("Generator")
+
+
+class Numbered(Generic[Generator]):
+    """The generators of a kind, by their numbers."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._number_of: weakref.WeakKeyDictionary[Generator, int] = weakref.WeakKeyDictionary()
+        self._generators: weakref.WeakValueDictionary[int, Generator] = weakref.WeakValueDictionary()
+
+    def number_of(self, generator: Generator) -> int:
+        """The number by which graphs know a generator."""
+        number = self._number_of.get(generator)
+        if number is None:
+            number = self._number_of[generator] = next(self._numbers)
+            self._generators[number] = generator
+        return number
+
+    def __getitem__(self, number: int) -> Generator:
+        return self._generators[number]

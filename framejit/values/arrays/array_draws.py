@@ -1,0 +1,182 @@
+"""Random numbers of `np.random`: the graph draws them. A number is used as one that is read from a tensor, an array as
+any other."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from framejit import _native as native
+from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY, OWNER, draw
+from framejit.fakes.elementwise_strides import contiguous
+from framejit.signals import NotConstant, Unsupported
+from framejit.values.arrays.array_memory import torch_dtype
+from framejit.values.arrays.ndarray import ArrayValue
+from framejit.values.base import Value, realize
+from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.folding import plain as plain_copy
+from framejit.values.objects.functions.c_function import CFunctionValue
+from framejit.values.objects.user_object import ObjectValue
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.tensors.tensor import TensorValue
+from framejit.values.wrap import wraps
+
+if TYPE_CHECKING:
+    from framejit.guards.sources import Source
+    from framejit.values.context import Capture, Frame
+
+_PARAMETERS: Final[dict[str, str]] = {
+    "beta": "a b size", "binomial": "n p size", "chisquare": "df size", "choice": "a size replace",
+    "exponential": "scale size", "gamma": "shape scale size", "geometric": "p size", "gumbel": "loc scale size",
+    "laplace": "loc scale size", "logistic": "loc scale size", "lognormal": "mean sigma size",
+    "normal": "loc scale size", "permutation": "x", "poisson": "lam size", "rand": "", "randint": "low high size",
+    "randn": "", "random": "size", "random_sample": "size", "standard_exponential": "size", "standard_normal": "size",
+    "triangular": "left mode right size", "uniform": "low high size",
+}
+"""The methods whose numbers a graph draws, and their parameters; `rand` and `randn` take any number of sizes."""
+_METHODS: Final = {id(vars(np.random.RandomState).get(name)): name for name in _PARAMETERS}
+_MOST: Final = 1 << 16
+"""As many numbers are drawn while capturing, to see of which kind they are."""
+_INT64: Final = (-(2.0**63), 2.0**63 - 1)
+
+
+class _MethodValue(CFunctionValue):
+    """A method of RandomState."""
+
+    def describe(self) -> str:
+        return f"function np.random.{self.function.__name__}"
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        name = _METHODS[id(self.function)]
+        refusal = _refusal(name)
+        owner, *given = [realize(frame, value) for value in args]
+        capture = frame.capture
+        if not isinstance(owner, ObjectValue) or owner.obj is not OWNER or owner.source is None:
+            raise refusal
+        found = _arguments(frame, name, given, {key: realize(frame, value) for key, value in kwargs.items()})
+        if found is None or capture.transforms or capture.overrides.modes:
+            raise refusal
+        capture.add_guard(owner.source, native.C_ID, owner.obj)
+        return _drawn(frame, name, *found, refusal)
+
+
+class _SeedValue(CFunctionValue):
+    """`np.random.seed`."""
+
+    def describe(self) -> str:
+        return "function np.random.seed"
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        given = [*args, *kwargs.values()]
+        seed = realize(frame, given[0]) if len(given) == 1 and kwargs.keys() <= {"seed"} else None
+        known = isinstance(seed, ConstantValue) and type(seed.value) is int and 0 <= seed.value < 2**32
+        capture = frame.capture
+        if seed is None or not known or capture.transforms or capture.overrides.modes:
+            raise _refusal("seed")
+        _draw(frame, "seed", [seed.constant()], [], None, np.zeros((), dtype=np.int64))
+        return NONE
+
+
+@wraps(type(np.random.RandomState.rand), type(np.random.seed), first=True)
+def _existing_function(capture: Capture, obj: Any, source: Source) -> Value | None:
+    if id(obj) not in _METHODS and obj is not np.random.seed:
+        return None
+    capture.add_guard(source, native.C_ID, obj)
+    return _SeedValue(obj, source) if obj is np.random.seed else _MethodValue(obj, source)
+
+
+def _refusal(name: str) -> Unsupported:
+    return Unsupported(
+        f"np.random.{name}() draws numbers that only the program's run tells", "FJ110",
+        "call it outside the compiled function, and pass in the numbers",
+    )
+
+
+def _arguments(
+    frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> tuple[list[Any], list[str], tuple[int, ...] | None] | None:
+    """The numbers of a call, the names of the last of them, and the size; None where it has something else."""
+    parameters = _PARAMETERS[name].split()
+    try:
+        given = [plain_copy(frame, value) for value in args]
+        named = {key: plain_copy(frame, value) for key, value in kwargs.items()}
+    except NotConstant:
+        return None
+    if parameters:
+        if len(given) > len(parameters) or not named.keys() <= {*parameters[len(given) :]}:
+            return None
+        named = dict(zip(parameters, given)) | named
+        named, given = {key: named[key] for key in parameters if key in named}, []
+    elif named:
+        return None
+    size = named.pop("size", None)
+    sizes = (size,) if type(size) is int else size
+    if sizes is not None and not (isinstance(sizes, (tuple, list)) and sizes and all(type(n) is int for n in sizes)):
+        return None
+    if name == "randint" and named.get("high", 0) is None:
+        del named["high"]
+    numbers = [*given, *named.values()]
+    if not all(type(n) in (int, float, bool) and math.isfinite(n) and abs(n) < 2**62 for n in numbers):
+        return None
+    return numbers, [*named], None if sizes is None else tuple(sizes)
+
+
+def _drawn(
+    frame: Frame, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None, refusal: Unsupported
+) -> Value:
+    sizes = size if size is not None else numbers if not names else numbers[:1] if name == "permutation" else ()
+    if not all(n >= 0 for n in sizes) or math.prod(sizes) > _MOST:
+        raise refusal
+    try:
+        example = draw(np.random.RandomState(0), name, numbers, names, size)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal from None
+    array = np.asarray(example)
+    is_array = type(example) is np.ndarray
+    if torch_dtype(array.dtype) is None or not array.size or not is_array and type(example) not in (int, float):
+        raise refusal
+    drawn = _draw(frame, name, numbers, names, size, array)
+    if is_array:
+        assert drawn.fake.stride() == contiguous(array.shape)
+        return ArrayValue(drawn)
+    frame.capture.reads_numbers = True
+    return ReadNumberValue(
+        frame.capture, drawn, frame.seq, refusal, _bounds(name, numbers, example), is_argument=True,
+        digits=None if type(example) is int else torch.float64,
+    )
+
+
+def _draw(
+    frame: Frame, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None,
+    example: np.ndarray[Any, Any],
+) -> TensorValue:
+    """What the graph draws; `example` is an array of its kind."""
+    graph = frame.capture.graph
+    like = graph.call(
+        torch.empty, [TupleValue([ConstantValue(n) for n in example.shape])],
+        {"dtype": ConstantValue(torch_dtype(example.dtype)), "device": ConstantValue(torch.device("cpu"))},
+    )
+    drawn = graph.call(
+        DRAWN_BY_NUMPY,
+        [
+            ConstantValue(name), ListValue([ConstantValue(n) for n in numbers]),
+            ListValue([ConstantValue(n) for n in names]),
+            ConstantValue(None) if size is None else ListValue([ConstantValue(n) for n in size]), like,
+        ],
+    )
+    assert isinstance(drawn, TensorValue)
+    return drawn
+
+
+def _bounds(name: str, numbers: list[Any], example: float) -> tuple[float, float]:
+    """What a number surely lies between."""
+    if name in ("randint", "choice"):
+        low, high = numbers if name == "randint" and len(numbers) == 2 else (0, numbers[0])
+        return low, high - 1
+    if name in ("rand", "random", "random_sample"):
+        return 0.0, 1.0
+    return _INT64 if type(example) is int else (-math.inf, math.inf)
