@@ -25,6 +25,7 @@ from framejit.values.containers import deque, dict_views, existing_iterators, ex
 from framejit.values.objects import (
     class_statement,
     classes,
+    context_variables,
     enum_members,
     exception_values,
     existing_objects,

@@ -58,7 +58,7 @@ def _asarray(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value
 def _of_numbers(function: Any, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """A tensor of a number of numpy, or of lists with such, or with tensors."""
     if not args or not isinstance(args[0], NumberValue):
-        found = None if kwargs else _of_list(frame, args)
+        found = _of_list(frame, args[0], kwargs) if len(args) == 1 else None
         return _of_numbers_in_lists(function, frame, args, kwargs) if found is None else found
     number = args[0]
     if len(args) != 1 or not kwargs.keys() <= {"dtype"}:
@@ -123,15 +123,43 @@ for _class, _dtype in CLASSES.items():
     HANDLERS[_class] = functools.partial(_by_class, HANDLERS[_class], _dtype)
 
 
-def _of_list(frame: Frame, args: list[Value]) -> Value | None:
-    if len(args) != 1 or not isinstance(args[0], ListValue | TupleValue):
+def _of_list(frame: Frame, data: Value, kwargs: dict[str, Value]) -> Value | None:
+    """A tensor of a list, or of lists of lists, with tensors among the numbers."""
+    if not isinstance(data, ListValue | TupleValue):
         return None
-    items = [realize(frame, item) for item in args[0].iterate(frame)]
-    if not any(isinstance(item, TensorValue) for item in items) or not all(map(_is_number, items)):
+    found = _numbers_in(frame, data)
+    if found is None or not any(isinstance(item, TensorValue) for item in found[0]):
         return None
-    no_default_device("making a tensor of tensors")
-    graph, dtype = frame.capture.graph, functools.reduce(torch.promote_types, map(_dtype_of, items))
-    return graph.call(torch.stack, [ListValue([_number(graph, item, dtype) for item in items])])
+    items, shape = found
+    given = {name: value.constant() for name, value in kwargs.items() if value.is_constant() and not is_none(value)}
+    if not kwargs.keys() <= {"dtype", "device"} or not all(map(Value.is_constant, kwargs.values())):
+        return None
+    dtype = functools.reduce(torch.promote_types, map(_dtype_of, items))
+    wanted, device = given.get("dtype", dtype), given.get("device")
+    if not isinstance(wanted, torch.dtype) or wanted != dtype and not wanted.is_floating_point:
+        return None
+    if device is not None and str(device) != "cpu":
+        return None
+    dtype = wanted
+    if device is None:
+        no_default_device("making a tensor of tensors")
+    graph = frame.capture.graph
+    parts = [_number(graph, item, dtype) for item in items]
+    for size in reversed(shape):
+        parts = [graph.call(torch.stack, [ListValue(parts[at : at + size])]) for at in range(0, len(parts), size)]
+    return parts[0]
+
+
+def _numbers_in(frame: Frame, data: SequenceValue) -> tuple[list[Value], tuple[int, ...]] | None:
+    """What lists, in lists that are alike, hold, and the sizes of these; None where it is not numbers alone."""
+    items = [realize(frame, item) for item in data.iterate(frame)]
+    if items and all(map(_is_number, items)):
+        return items, (len(items),)
+    parts = [_numbers_in(frame, item) if isinstance(item, ListValue | TupleValue) else None for item in items]
+    known = [part for part in parts if part is not None]
+    if not parts or len(known) != len(parts) or len({shape for _, shape in known}) != 1:
+        return None
+    return [item for part, _ in known for item in part], (len(parts), *known[0][1])
 
 
 def _is_number(value: Value) -> bool:
