@@ -72,6 +72,23 @@ def test_numbers_of_a_loop_that_data_ends():
         calls(fn, x, graphs=ANY)
 
 
+BRANCHES = {
+    "a number": lambda x: x * np.random.rand(), "a seed": lambda x: (np.random.seed(3), x)[1],
+    "an array": lambda x: x + torch.from_numpy(np.random.rand(2)), "a choice": lambda x: x * random.choice([2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("change", BRANCHES.values(), ids=BRANCHES)
+def test_a_branch_that_is_not_taken_draws_nothing(change):
+    def fn(x):
+        if x.sum() > 0:
+            x = change(x)
+        return x, np.random.rand(), random.random()
+
+    for x in (torch.ones(2), -torch.ones(2)):
+        calls(fn, x, graphs=ANY)
+
+
 def test_the_state_is_set_among_the_numbers():
     def fn(x):
         before = np.random.rand()
