@@ -19,6 +19,7 @@ from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
 from framejit.capture.graph_writes import GraphWrites
 from framejit.capture.known_results import CONSTANT, known_result
+from framejit.capture.written_tensors import written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -326,7 +327,7 @@ class GraphBuilder:
 
     def _note_writes(self, node: fx.Node, written: list[torch.Tensor]) -> None:
         node.meta["written"] = written
-        self.writes.add_write(node, written)
+        self.writes.add_write(node, written_by(node))
 
     def _added(self, node: fx.Node, result: Any, tensors: dict[int, TensorValue]) -> Value:
         node.meta["stack_trace"] = self.program.user_stack_text()

@@ -85,6 +85,8 @@ class Fakes(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
+            self._forget_constants(func, args, kwargs)
         if getattr(func, "_opname", "") in STEPS:
             return None  # it gives nothing, and that it writes is counted already
         parts = _parts(func)
@@ -105,6 +107,16 @@ class Fakes(FakeTensorMode):
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
                 torch._C._increment_version([t for t in args[position] if not t.is_inference()])
         return result
+
+    def _forget_constants(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        """Tensors that an operation writes into hold no constants any more. Torch looks at no lists."""
+        for position, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = args[position] if position < len(args) else kwargs.get(argument.name)
+                for fake in tensors_in((given,)):
+                    constant = getattr(fake, "constant", None)
+                    if constant is not None:
+                        self.fake_tensor_converter.invalidate_constant_aliases(constant)
 
     def _worked_out(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in VIEWS:

@@ -10,7 +10,7 @@ is copied before the graph runs, by graphs that need it and no others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -29,6 +29,7 @@ from framejit.backends.may_raise import (
     operation_name,
     warns_at_times,
 )
+from framejit.capture.written_tensors import fakes_given, written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.storages import storage_of
 from framejit.late_dataclass import dataclass
@@ -51,7 +52,6 @@ LAYOUT_CHANGES: Final = frozenset(
 """.split()
 )
 """Operations in place that change more than the numbers in a tensor."""
-_NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
 _NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl
 
 
@@ -90,7 +90,7 @@ def _may_overflow(node: fx.Node) -> bool:
         number = arg.meta.get("val") if isinstance(arg, fx.Node) else None
         if isinstance(number, (torch.SymInt, float)) and converts_number(node.target, position):
             holding = _HOLDING_INTS if isinstance(number, torch.SymInt) else _HOLDING
-            args, kwargs = _fakes(node)
+            args, kwargs = fakes_given(node)
             tensors = tensors_in((*args, *kwargs.values(), node.meta.get("val")))
             if any(tensor.dtype not in holding for tensor in tensors):
                 return True
@@ -108,14 +108,14 @@ class GraphEffects:
         overlapping = {position for position, node in enumerate(self.nodes) if _writes_what_overlaps(node)}
         self.raising = sorted(
             overlapping
-            | {position for position, node in loud if may_raise(node.target, *_fakes(node))}
+            | {position for position, node in loud if may_raise(node.target, *fakes_given(node))}
             | {position for position, node in enumerate(self.nodes) if _may_overflow(node)}
         )
-        self.drawing = [position for position, node in loud if draws_numbers(node.target, *_fakes(node))]
+        self.drawing = [position for position, node in loud if draws_numbers(node.target, *fakes_given(node))]
         self.warning = [
             p
             for p, node in enumerate(self.nodes)
-            if RESIZED in node.meta or warns_at_times(node.target) and may_warn(node.target, *_fakes(node))
+            if RESIZED in node.meta or warns_at_times(node.target) and may_warn(node.target, *fakes_given(node))
         ]
         """Where torch may warn: what was shown can't be taken back."""
         self.exchanging = [position for position, node in loud if is_collective(node.target)]
@@ -180,7 +180,7 @@ class GraphEffects:
 
     def _joins_inputs(self, node: fx.Node) -> bool:
         """Whether an operation that writes into an input has another tensor in the memory of inputs for an argument."""
-        args, kwargs = _fakes(node)
+        args, kwargs = fakes_given(node)
         given = [fake for fake in tensors_in((*args, *kwargs.values())) if storage_of(fake) in self.owners]
         written = [fake for fake in written_by(node) if storage_of(fake) in self.owners]
         return any(other is not fake for fake in written for other in given)
@@ -231,19 +231,14 @@ class GraphEffects:
 def may_draw(graph: fx.Graph) -> bool:
     """Whether operations of a graph may change the state of a random number generator."""
     called = (node for node in graph.nodes if node.op in ("call_function", "call_method"))
-    return any(draws_numbers(node.target, *_fakes(node)) for node in called)
+    return any(draws_numbers(node.target, *fakes_given(node)) for node in called)
 
 
 def _may_be_refused(node: fx.Node, devices: set[torch.device]) -> bool:
-    args, kwargs = _fakes(node)
+    args, kwargs = fakes_given(node)
     result = node.meta.get("val")
     elsewhere = any(tensor.device not in devices for tensor in tensors_in((result,)))
     return elsewhere or not always_works(node.target, args, kwargs, result) or _writes_what_overlaps(node)
-
-
-def _fakes(node: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda argument: argument.meta.get("val"))
-    return args, kwargs
 
 
 def _may_overlap(tensors: Sequence[torch.Tensor]) -> bool:
@@ -260,66 +255,13 @@ def _memory_of(tensor: torch.Tensor) -> int:
     )
 
 
-def written_by(node: fx.Node) -> list[torch.Tensor]:
-    """The fakes an operation writes into."""
-    # seen by the versions of the fakes; some operations don't count theirs
-    found: list[torch.Tensor] = [*node.meta.get("written", ())]
-    target = node.target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        # Of a packet, which overload runs is not known here: what any of them writes may be written.
-        overloads = (
-            [target]
-            if isinstance(target, torch._ops.OpOverload)
-            else [getattr(target, name) for name in target.overloads()]
-        )
-        arguments = [(i, argument) for overload in overloads for i, argument in enumerate(overload._schema.arguments)]
-        written = [
-            (i, a.name)
-            for i, a in arguments
-            if a.alias_info is not None and a.alias_info.is_write and not (a.kwarg_only and a.name not in node.kwargs)
-        ]
-        args, kwargs = _fakes(node) if written else ((), {})
-        return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name == "requires_grad_":  # of a tensor that was made here
-        return found
-    in_place = name == "setitem" or (name.endswith("_") and not name.endswith("__"))
-    by_schema = _written_by_schema(name)
-    if not (in_place or by_schema or name in _NORMS or "out" in node.kwargs):
-        return found
-    args, kwargs = _fakes(node)
-    if name in _NORMS:
-        return found + _running_statistics(target, args, kwargs)
-    written_args = [args[i] if i < len(args) else kwargs.get(argument) for i, argument in by_schema]
-    if in_place and not by_schema:
-        written_args += args[:1]
-    return found + [*tensors_in((*written_args, kwargs.get("out")))]
-
-
-@cache
-def _written_by_schema(name: str) -> tuple[tuple[int, str], ...]:
-    """The positions and names of the arguments that an ATen operation of this name writes into, other than `out`. Which
-    overload runs is not known here: what any of them writes may be written."""
-    return tuple(
-        {
-            (position, argument.name): None
-            for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-            # without kernels are operations of TorchScript on its own lists, as `sort` is
-            if torch._C._dispatch_has_kernel(".".join(filter(None, (schema.name, schema.overload_name))))
-            and not any(argument.is_out for argument in schema.arguments)
-            for position, argument in enumerate(schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        }
-    )
-
-
 def _writes_what_overlaps(node: fx.Node) -> bool:
     """Whether a place that an operation writes is one of several elements, or of another argument too: most refuse
     that, and fakes do not notice."""
     written = written_by(node)
     if not written:
         return False
-    args, kwargs = _fakes(node)
+    args, kwargs = fakes_given(node)
     given = [*tensors_in((*args, *kwargs.values()))]
     return any(_overlaps_itself(fake) or any(_overlap_in_part(fake, other) for other in given) for fake in written)
 
@@ -337,27 +279,11 @@ def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
     return not all(type(number) is int for place in places for number in place) or places[0] != places[1]
 
 
-def _running_statistics(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """What a batch or instance norm of this call's own statistics notes them in."""
-    in_python = getattr(target, "__module__", "") == "torch.nn.functional"
-    first = 1 if in_python else 3
-    own = (
-        args[5]
-        if len(args) > 5
-        else kwargs.get("training", kwargs.get("use_input_stats", "instance" in target.__name__))
-    )
-    given = [
-        args[position] if len(args) > position else kwargs.get(name)
-        for position, name in ((first, "running_mean"), (first + 1, "running_var"))
-    ]
-    return [*tensors_in(given)] if own else []
-
-
 def _can_be_repeated(nodes: list[fx.Node], storage: int, writes: list[int]) -> bool:
     """Whether writing again, with the writes done already, gives what doing it once gives: no operation reads before
     the last write."""
     for position, node in enumerate(nodes[: writes[-1] + 1]):
-        args, kwargs = _fakes(node)
+        args, kwargs = fakes_given(node)
         name = operation_name(node.target)
         if position in writes:
             whole = name not in ("index_put", "scatter", "setitem") or _only_overwrites(name, args, kwargs)
