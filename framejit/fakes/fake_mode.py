@@ -85,9 +85,12 @@ class Fakes(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        is_step = getattr(func, "_opname", "") in STEPS
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
-            self._forget_constants(func, args, kwargs)
-        if getattr(func, "_opname", "") in STEPS:
+            known = [getattr(fake, "constant", None) is not None for fake in tensors_in((*args, *kwargs.values()))]
+            if any(known) and (is_step or not all(known)):  # what has constants alone is done with these, too
+                self._forget_constants(func, args, kwargs)
+        if is_step:
             return None  # it gives nothing, and that it writes is counted already
         parts = _parts(func)
         if parts is not None:
