@@ -21,7 +21,7 @@ from framejit.guards.sources import (
     const_source,
     key_source,
 )
-from framejit.interpreter.frame_policy import reads_variables
+from framejit.interpreter.frame_policy import is_indivisible
 from framejit.interpreter.opcodes import BREAKS, HANDLERS
 from framejit.interpreter.operations import Operations
 from framejit.interpreter.policy import refuse_inlining
@@ -92,7 +92,7 @@ class Frame(Operations):
         self.handled: list[Value] = []  # exceptions being handled, innermost last
         self.name = code.co_qualname
         self.hidden = is_model_namespace(globals)  # stands for C code: the program and its users don't see it
-        self.whole = reads_variables(code)  # it is captured as a whole or not at all
+        self.whole = is_indivisible(code, globals)  # it is captured as a whole or not at all
         self.shown: DictValue | None = None  # what locals() gave
         self.catches = 0  # how many of framejit's own try blocks (hasattr, next, ...) are open at this instruction
         self._saved_stack: list[Value] = []

@@ -18,6 +18,9 @@ _FRAME_READERS = _VARIABLE_READERS | {"exec"} | _FRAME_ATTRIBUTES
 _NAME_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")  # a method may be called `eval`
 _OF_MODULES = ("torch.nn.modules.container", "torch.nn.modules.transformer")
 """Modules of torch's whose functions are worth capturing: they run modules of the program, or many of torch's."""
+_WHOLE = {"torch.utils.hooks": ("RemovableHandle.remove",)}
+"""By their modules functions that are made for real as a whole where they break the graph. What a part of this one
+would look at is the number of a hook: it counts up through a process, so that no entry would serve twice."""
 _READERS_WITHOUT_ARGUMENTS = frozenset(("vars", "dir"))
 
 
@@ -44,9 +47,10 @@ def _names_used(code: CodeType, wanted: frozenset[str]) -> frozenset[str]:
     )
 
 
-def reads_variables(code: CodeType) -> bool:
-    """Whether code asks for its variables by name, so that it is captured as a whole or not at all."""
-    return bool(_names_used(code, _VARIABLE_READERS))
+def is_indivisible(code: CodeType, globals: dict[str, Any]) -> bool:
+    """Whether code is captured as a whole or not at all: what asks for its variables by name is."""
+    named = code.co_qualname in _WHOLE.get(globals.get("__name__") or "", ())
+    return named or bool(_names_used(code, _VARIABLE_READERS))
 
 
 def _called_without_arguments(code: CodeType) -> frozenset[str]:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 Module = torch.nn.Module
 _SLICED = (torch.nn.ModuleList.__getitem__, torch.nn.Sequential.__getitem__)
-_HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+_HOOKS = (*_BACKWARD_HOOKS, "_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = (
     "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks", "_global_forward_pre_hooks",
 )
@@ -116,6 +117,13 @@ class ModuleValue(ObjectValue):
                 # numbers of its hooks; `forward`, which the frame hook meets, has one for all modules alike
                 raise Unsupported(
                     f"{self.describe()} has hooks of torch.distributed, which work with other processes",
+                    "FJ116", "nothing has to be done: its forward and backward are compiled by themselves",
+                )
+            if torch.is_grad_enabled() and any(own.get(name) for name in _BACKWARD_HOOKS):
+                # they hang on nodes of autograd's, which no graph makes: the call would fall into a part for each of
+                # the six times that torch asks for one
+                raise Unsupported(
+                    f"{self.describe()} has hooks of its backward, which torch calls",
                     "FJ116", "nothing has to be done: its forward and backward are compiled by themselves",
                 )
             return True
