@@ -47,6 +47,7 @@ from framejit.guards.strong_paths import Holder, NotHeldError, holders
 from framejit.interpreter.dropped_generators import check_may_be_dropped
 from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
+from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.inspection import is_of_program, module_of, mro_of
 from framejit.values.journal import Assumed as AssumedNumber
@@ -355,6 +356,11 @@ class Capture:
     def tensor_written(self, tensor: TensorValue) -> None:
         """An operation of the graph writes into `tensor`."""
         self.effects.tensor_written(tensor)
+
+    def plain_number(self, number: NumberValue) -> Value:
+        """One of numpy's numbers as Python's."""
+        assert self.frame is not None
+        return number.plain(self.frame)
 
     def guard_place(self, tensor: TensorValue) -> None:
         """Guard where in its storage an input begins, for something that depends on it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -28,6 +29,7 @@ from framejit.fakes.size_keys import size_keys
 from framejit.fakes.storages import storage_of
 from framejit.guards.sources import const_source
 from framejit.signals import Unsupported
+from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
@@ -70,6 +72,7 @@ class Program(Protocol):
     def hands_over(self, tensors: Iterable[TensorValue]) -> bool: ...
     def tensor_written(self, tensor: TensorValue) -> None: ...
     def guard_place(self, tensor: TensorValue) -> None: ...
+    def plain_number(self, number: NumberValue) -> Value: ...
 
 
 class GraphBuilder:
@@ -171,7 +174,8 @@ class GraphBuilder:
         """
         if not is_method and not is_operation(target):
             raise Unsupported(f"{label(target)} is none framejit knows to be safe to call while capturing", "FJ109")
-        kwargs = kwargs or {}
+        args = [*map(self._as_taken, args)]
+        kwargs = {name: self._as_taken(value) for name, value in (kwargs or {}).items()}
         arithmetic = by_arithmetic(self, target, args, kwargs)
         if arithmetic is not None:
             return arithmetic
@@ -236,6 +240,12 @@ class GraphBuilder:
         if any(size_keys(fake.shape) != sizes for fake, sizes in out):
             node.meta[RESIZED] = True
         return self._added(node, result, tensors)
+
+    def _as_taken(self, value: Value) -> Value:
+        """What torch takes an argument for: these numbers of numpy's are Python's own to it."""
+        if isinstance(value, NumberValue) and value.python_type() in (np.float64, np.int64):
+            return self.program.plain_number(value)
+        return value
 
     def _inputs_in(self, storages: set[int], but: list[TensorValue]) -> list[TensorValue]:
         """The inputs whose memory is among these, in their order, apart from some."""

@@ -93,6 +93,9 @@ class SymNumberValue(Value):
         return truth
 
     def call_method(self, frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        made = self.as_float() if name == "__float__" and not args else None
+        if made is not None:
+            return made
         return ConstantValue(self.constant()).call_method(frame, name, args, kwargs)
 
     # ---- arithmetic -------------------------------------------------------------------------------

@@ -287,6 +287,13 @@ LERPS = {
     "in place": lambda x, y, n: x.lerp_(y, 1 - n),
     "function": lambda x, y, n: torch.lerp(x, y, weight=n * 0.5),
     "lists": lambda x, y, n: (torch._foreach_lerp_([x, y], [y, x * 2], 1 - n), x, y)[1:],
+    "bounds of lists": lambda x, y, n: (
+        torch._foreach_clamp_min_([x, y], n - 0.5), torch._foreach_clamp_max([x, y], n), x, y
+    )[1:],
+    "the greater ones of lists": lambda x, y, n: (
+        torch._foreach_minimum_([x, y], n), torch._foreach_maximum([x, y], n / 2), x, y
+    )[1:],
+    "powers of lists": lambda x, y, n: torch._foreach_pow([x.abs() + 1, y.abs() + 1], n + 1),
     "power": lambda x, y, n: x * (1 - n ** y.abs().sum().item()),
     "power of a number": lambda x, y, n: x * (1 - n ** (n * 10)) / (1 - 0.9 ** (n + 1)),
 }

@@ -20,6 +20,7 @@ from framejit.values.arrays import (  # they register what they know  # noqa: F4
 )
 from framejit.values.arrays.array_arguments import FUNCTIONS, array_of, bound, call_torch, registered, result
 from framejit.values.arrays.array_memory import torch_dtype
+from framejit.values.arrays.changing_numbers import of_changing_numbers, on_changing_numbers
 from framejit.values.arrays.float_errors import check_finite
 from framejit.values.arrays.known_numbers import KNOWN_BY_NUMBERS, of_known_arrays, of_known_numbers
 from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refused, tensor_from
@@ -81,7 +82,7 @@ def _is_numpys(obj: Any) -> bool:
 def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The result of a function of numpy."""
     args, kwargs = deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
-    known = of_known_numbers(frame, function, args, kwargs)
+    known = of_changing_numbers(frame, function, args, kwargs) or of_known_numbers(frame, function, args, kwargs)
     if known is not None:
         return known
     handler = FUNCTIONS.get(function)
@@ -132,6 +133,9 @@ METHODS["dot"] = _dot
 
 def operate(frame: Frame, function: Callable[..., Any], operands: Sequence[Value], in_place: bool = False) -> Value:
     """An operator one of whose operands is an array or number of numpy."""
+    followed = on_changing_numbers(frame, function, operands)
+    if followed is not None:
+        return followed
     ufunc = OPERATORS.get(function)
     if ufunc is None or any(not isinstance(value, NumpyValue) and plain_operand(value) is None for value in operands):
         raise refused(

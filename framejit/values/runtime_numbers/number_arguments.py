@@ -144,8 +144,11 @@ def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, 
     """An operation on lists of tensors, as one for each tensor. Such are fused as well as those."""
     if not args or not isinstance(args[0], _LISTS) or len(args) > 4:
         return None
-    if operation_name(name) not in _PARTS and operation_name(name) != "lerp":
+    operation = operation_name(name)
+    if operation not in _PARTS and operation not in _OF_EACH:
         return None
+    plain = name.rstrip("_")
+    method = _OF_EACH.get(operation, plain) + name[len(plain) :]
     count = len(args[0].items)
     if any(isinstance(value, _LISTS) and len(value.items) != count for value in args):
         return None
@@ -154,9 +157,9 @@ def _of_lists(graph: Graph, name: str, args: Sequence[Value], kwargs: dict[str, 
         each = [value.items[position] if isinstance(value, _LISTS) else value for value in args]
         if not all(isinstance(value, (TensorValue, ConstantValue, *NUMBERS)) for value in each):
             return None
-        given = each[:3] if operation_name(name) in ("addcmul", "addcdiv") else each
+        given = each[:3] if operation in ("addcmul", "addcdiv") else each
         named = kwargs if len(given) == len(each) else {"value": each[3], **kwargs}
-        results.append(graph.call(name, given, named, is_method=True))
+        results.append(graph.call(method, given, named, is_method=True))
     if not name.endswith("_"):
         return ListValue(results)
     return args[0] if _GIVES_LIST else NONE
@@ -195,6 +198,11 @@ with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # no mo
 nothing."""
 _WITH_RATE: Final = frozenset(("_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_fused_adagrad_"))
 _LISTS: Final = (ListValue, TupleValue)
+_OF_EACH: Final = {
+    "lerp": "lerp", "clamp_min": "clamp_min", "clamp_max": "clamp_max", "maximum": "clamp_min", "minimum": "clamp_max",
+    "pow": "pow",
+}
+"""By operations on lists what is done to each tensor: the greater one of it and a number is to be no less than that."""
 _IN_PLACE: Final = {
     operator.add: operator.iadd, operator.sub: operator.isub, operator.mul: operator.imul,
     operator.truediv: operator.itruediv,

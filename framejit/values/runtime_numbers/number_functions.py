@@ -40,7 +40,7 @@ _EXPONENT: Final = 400.0
 
 
 @dataclass(frozen=True)
-class _Function:
+class FunctionOfNumber:
     """`compute`, of numbers that are positive where that is asked, and `most` at most. It rises with its argument
     everywhere, or stays within `span`."""
 
@@ -52,13 +52,14 @@ class _Function:
     def __call__(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if self.compute is math.log and len(args) == 2 and not kwargs:
             return self._to_base(frame, *args)
-        number = args[0] if len(args) == 1 and not kwargs else None
-        found = None
-        if isinstance(number, (SymIntValue, SizeNumberValue)):
-            found = self._of_sizes(frame, number)
-        elif isinstance(number, SymNumberValue):
-            found = self._of_argument(number)
+        found = self.of_open(frame, args[0]) if len(args) == 1 and not kwargs else None
         return fold(frame, self.compute, args, kwargs) if found is None else found
+
+    def of_open(self, frame: Frame, number: Value) -> Value | None:
+        """The result for a number that is not assumed; None where it must be known."""
+        if isinstance(number, (SymIntValue, SizeNumberValue)):
+            return self._of_sizes(frame, number)
+        return self._of_argument(number) if isinstance(number, SymNumberValue) else None
 
     def _to_base(self, frame: Frame, number: Value, base: Value) -> Value:
         """A logarithm to another base, which Python finds as the quotient of two."""
@@ -100,12 +101,26 @@ class _Function:
 
 
 for _function in (
-    *(_Function(compute, positive=True) for compute in (math.sqrt, math.log, math.log2, math.log10, math.log1p)),
-    *(_Function(compute, most=_EXPONENT) for compute in (math.exp, math.expm1)),
-    *(_Function(compute, span=(-1.0, 1.0)) for compute in (math.cos, math.sin)),
-    *(_Function(compute) for compute in (math.tanh, math.atan, math.erf, math.radians, math.degrees)),
+    *(FunctionOfNumber(compute, positive=True) for compute in (math.sqrt, math.log, math.log2, math.log10, math.log1p)),
+    *(FunctionOfNumber(compute, most=_EXPONENT) for compute in (math.exp, math.expm1)),
+    *(FunctionOfNumber(compute, span=(-1.0, 1.0)) for compute in (math.cos, math.sin)),
+    *(FunctionOfNumber(compute) for compute in (math.tanh, math.atan, math.erf, math.radians, math.degrees)),
 ):
     HANDLERS[_function.compute] = _function
+
+
+def _power(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """`math.pow(base, exponent)` of a known base and an exponent that is not assumed: `base ** exponent` of a float."""
+    base, exponent = args if len(args) == 2 and not kwargs else (None, None)
+    if isinstance(base, ConstantValue) and type(base.value) in (int, float) and 0 < base.value <= GREATEST:
+        if isinstance(exponent, (SymIntValue, SymNumberValue)):
+            found = frame.binary("**", ConstantValue(float(base.value)), exponent)
+            if isinstance(found, SymNumberValue):
+                return found
+    return fold(frame, math.pow, args, kwargs)
+
+
+HANDLERS[math.pow] = _power
 
 
 def _asked(function: Callable[..., Any], args: list[Value]) -> Value | None:
