@@ -70,11 +70,11 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
     found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
     for entry, miss in missed:
         if miss is not None:
+            named = [r for r in entry.tag.records if r.source_name == miss.source_name]
             found.update(
-                r.source_name
-                for r in entry.tag.records
-                if r.source_name == miss.source_name and r.check == native.C_EQUALS and type(r.expected) in (int, float)
+                r.source_name for r in named if r.check == native.C_EQUALS and type(r.expected) in (int, float)
             )
+            found.update(f"len({r.source_name})" for r in named if r.check == native.C_LEN)  # where it is asked for
         others = entry.guards.other_numbers(compilation.flat_args, compilation.fn)
         found.update(entry.tag.records[guard].source_name for guard in others)
         found |= entry.tag.changing

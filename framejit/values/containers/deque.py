@@ -13,7 +13,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import ItemsIterator
-from framejit.values.containers.sequence import ListValue, TupleValue, look_into
+from framejit.values.containers.sequence import ListValue, TupleValue, Unread
 from framejit.values.indices import as_index
 from framejit.values.methods import method
 from framejit.values.wrap import wraps
@@ -35,9 +35,9 @@ class DequeValue(ListValue):
         items: list[Value],
         maxlen: int | Callable[[], int | None] | None = None,
         source: Source | None = None,
-        look: Callable[[], list[Value]] | None = None,
+        unread: Unread | None = None,
     ) -> None:
-        super().__init__(items, source, look)
+        super().__init__(items, source, unread)
         self._maxlen = maxlen  # of an existing deque, what gives and guards it
         self._assigned: set[int] = set()  # places whose items were replaced
 
@@ -294,4 +294,4 @@ def _existing_deque(capture: Capture, obj: deque[Any], source: Source) -> Value:
         return obj.maxlen
 
     capture.add_guard(source, native.C_TYPE, deque)
-    return DequeValue([], look_at_bound, source, look_into(capture, obj, source))
+    return DequeValue([], look_at_bound, source, Unread(capture, obj, source))

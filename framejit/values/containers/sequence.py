@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import IndexSource, static_lookup
+from framejit.guards.sources import CallSource, IndexSource, static_lookup
 from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
@@ -376,25 +376,25 @@ class ListValue(SequenceValue):
     """While a call is followed that may come to the list: what is told of each look at `items`."""
 
     def __init__(
-        self, items: list[Value], source: Source | None = None, look: Callable[[], list[Value]] | None = None
+        self, items: list[Value], source: Source | None = None, unread: Unread | None = None
     ) -> None:
         self.source = source
         self.changes = 0  # how often it was changed, by which iterators and sorting notice
         self._items = list(items)
-        self._look = look  # gives, and guards, what an existing list holds; until then `_items` is what was appended
-        self._rewritten = look is None
+        self._unread = unread  # of an existing list; until somebody looks, `_items` is what was appended
+        self._rewritten = unread is None
 
     @property
     def is_known(self) -> bool:
         """Whether it was looked at, and its items are all there."""
-        return self._look is None
+        return self._unread is None
 
     @property
     def items(self) -> list[Value]:
         """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
-        if self._look is not None:
-            look, self._look = self._look, None
-            self._items = look() + self._items
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self._items = unread.look() + self._items
             self._rewritten = True
         if self.journal is not None:
             self.journal.add(Held(self, (), tuple(self._items)))
@@ -405,7 +405,7 @@ class ListValue(SequenceValue):
         """The list's items. Asking guards the length of an existing list; appending does not ask."""
         if self.journal is not None:
             self.journal.add(Changed(self))
-        self._look, self._items, self._rewritten = None, items, True
+        self._unread, self._items, self._rewritten = None, items, True
 
     @property
     def kept_items(self) -> list[Value]:
@@ -438,7 +438,8 @@ class ListValue(SequenceValue):
         self.changes += 1
 
     def truth(self, frame: Frame) -> bool:
-        return frame.truth(self._len(frame)) if self.journal is not None else super().truth(frame)
+        is_asked = self.journal is not None or not self.is_known
+        return frame.truth(self._len(frame)) if is_asked else super().truth(frame)
 
     def _subscript(self, frame: Frame, key: Value) -> Value:
         if self.journal is not None:
@@ -460,7 +461,10 @@ class ListValue(SequenceValue):
     def _len(self, frame: Frame) -> Value:
         if self.journal is not None and self.is_known:
             return self.journal.length(self, len(self._items))
-        return super()._len(frame)
+        length = None if self._unread is None or self.journal is not None else self._unread.length(frame)
+        if length is None:
+            return super()._len(frame)
+        return frame.binary("+", length, ConstantValue(len(self._items))) if self._items else length
 
     def append(self, frame: Frame, item: Value) -> None:
         self._touch(frame)
@@ -688,18 +692,27 @@ def _made_tuple(obj: tuple[Any, ...]) -> Value | None:
 @wraps(list)
 def _existing_list(capture: Capture, obj: list[Any], source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, list)
-    return ListValue([], source, look_into(capture, obj, source))
+    return ListValue([], source, Unread(capture, obj, source))
 
 
-def look_into(capture: Capture, obj: Any, source: Source) -> Callable[[], list[Value]]:
-    """A function that gives the items of an existing list or deque, and guards how many there are."""
-    kind: Any = list if is_a(obj, list) else deque
+class Unread:
+    """What an existing list or deque holds, as long as nobody has looked."""
 
-    def look() -> list[Value]:
-        capture.add_guard(source, native.C_LEN, kind.__len__(obj))
-        return existing_items(kind.__iter__(obj), source)  # whatever a subclass says
+    def __init__(self, capture: Capture, obj: Any, source: Source) -> None:
+        self._capture, self._obj, self._source = capture, obj, source
+        self._kind: Any = list if is_a(obj, list) else deque
 
-    return look
+    def look(self) -> list[Value]:
+        """The items; how many there are is guarded."""
+        self._capture.add_guard(self._source, native.C_LEN, self._kind.__len__(self._obj))
+        return existing_items(self._kind.__iter__(self._obj), self._source)  # whatever a subclass says
+
+    def length(self, frame: Frame) -> Value | None:
+        """How many items there are, as an int that is not assumed: a list that has all losses grows from call to call.
+        None where the number is assumed, by looking at the items, or a subclass may say something else."""
+        source = CallSource(self._source, len)
+        is_open = source.name() in self._capture.changing and type(self._obj) is self._kind
+        return frame.wrap(len(self._obj), source) if is_open else None
 
 
 @makes(list)

@@ -17,7 +17,7 @@ from framejit.values.base import Value
 from framejit.values.constant import is_constant_object
 from framejit.values.containers.existing_tables import existing_dict_part, existing_members
 from framejit.values.containers.iterator_values import OpaqueIterator
-from framejit.values.containers.sequence import ListValue, TupleValue, existing_items, look_into
+from framejit.values.containers.sequence import ListValue, TupleValue, Unread, existing_items
 from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import makes, wraps
@@ -63,7 +63,7 @@ def _part(capture: Capture, obj: Any, cls: Any, source: Source) -> Value:
     if is_a(obj, list):
         if cls.__getitem__ is not list.__getitem__ or cls.__len__ is not list.__len__:
             raise Unsupported(f"an existing {cls.__qualname__}, whose indexing is its own")
-        return ListValue([], source, look_into(capture, obj, source))
+        return ListValue([], source, Unread(capture, obj, source))
     return existing_members(capture, obj, source)
 
 
