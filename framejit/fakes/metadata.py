@@ -110,6 +110,9 @@ class Metadata:
                         )
             if tensor.requires_grad:
                 fake.requires_grad_(True)
+                if not tensor.is_leaf:  # as torch makes those of sizes that are known
+                    with light(), self.mode, torch.enable_grad():
+                        fake = torch._C._functions.DelayedError("no gradient goes through an example", 1)(fake)
             return fake
         try:
             has_history = not tensor.is_leaf
@@ -279,11 +282,12 @@ def can_be_made_empty(tensor: torch.Tensor) -> bool:
 
 
 def can_be_symbolic(tensor: torch.Tensor) -> bool:
-    """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them."""
+    """Whether the sizes of an input may be symbols: also those of views, if autograd has nothing to do with them, and
+    of what gradients go through, if it is no view."""
     is_free_view = (
         tensor._is_view() and tensor._base is not None and not tensor.requires_grad and not tensor._base.requires_grad
     )
-    return can_be_made_empty(tensor) or (is_free_view and _is_plain(tensor))
+    return _is_plain(tensor) and (is_free_view or not tensor._is_view())
 
 
 def view_base(tensor: torch.Tensor) -> torch.Tensor | None:
