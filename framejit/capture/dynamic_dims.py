@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
 """The attribute that torch._dynamo.mark_dynamic sets, which programs may have called already."""
 ANY_INDEX: Final = "[*]"
+_LENGTH: Final = "len("  # as CallSource says it
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,15 @@ def _strides_apart(shape: Sequence[int], strides: Sequence[int]) -> Iterator[tup
 def among_alike(source_name: str) -> str:
     """What the names of one part have in common in objects that stand in a list, as the layers of a cache do."""
     return re.sub(r"\[\d+\]", ANY_INDEX, source_name)
+
+
+def length_of(source_name: str) -> str:
+    """Under which name the length of the list at a source is among the numbers that change."""
+    return f"{_LENGTH}{source_name})"
+
+
+def is_length(name: str) -> bool:
+    return name.startswith(_LENGTH)
 
 
 def is_of_module(source: Source | None) -> bool:

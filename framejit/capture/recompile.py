@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from framejit import _native as native
+from framejit.capture.dynamic_dims import length_of
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
@@ -74,7 +75,7 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
             found.update(
                 r.source_name for r in named if r.check == native.C_EQUALS and type(r.expected) in (int, float)
             )
-            found.update(f"len({r.source_name})" for r in named if r.check == native.C_LEN)  # where it is asked for
+            found.update(length_of(r.source_name) for r in named if r.check == native.C_LEN)
         others = entry.guards.other_numbers(compilation.flat_args, compilation.fn)
         found.update(entry.tag.records[guard].source_name for guard in others)
         found |= entry.tag.changing

@@ -146,3 +146,30 @@ def test_a_list_of_another_call():
     for count in (0, 1, 2, 5, 1, 0, 3):
         items = [torch.ones(2) * i for i in range(count)]
         assert torch.equal(fn(items, torch.ones(2)), fast(items, torch.ones(2)))
+
+
+def test_lists_of_layers_that_are_stamped_out():
+    """Another number of items in each layer is no length that changes by itself, but one that layers may ask for."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift, self.factors = torch.nn.Parameter(torch.ones(3)), [2.0]
+
+        def forward(self, x):
+            for factor in self.factors:
+                x = torch.tanh(x * factor) + self.shift
+            return x + len(self.factors)
+
+    layers = torch.nn.ModuleList(Layer() for _ in range(5))
+
+    def fn(x):
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    fast = framejit.optimize(fn, backend="eager")
+    for count in (1, 2, 3, 1):
+        for place, layer in enumerate(layers):
+            layer.factors = [2.0] * (count + (place == 3))
+            assert torch.equal(fn(torch.ones(3)), fast(torch.ones(3)))
