@@ -194,3 +194,20 @@ args = (torch.ones(12, 4),)
                 second.optimized(torch.rand(12, 4), number)
         else:
             captures(second, torch.rand(12, 4), number)
+
+
+@BACKENDS
+def test_functions_of_numpy_of_numbers(backend):
+    program = """
+import numpy as np
+import torch
+def target(x, n=3):
+    with torch.no_grad():
+        return x * np.cos(np.pi * n / 20) + float(np.sqrt(n + 1.5)), np.exp(-n / 10)
+args = (torch.ones(12, 4),)
+"""
+    assert Run(program, backend=backend, dynamic=True).captured
+    second = Run(program, backend=backend, dynamic=True)
+    assert not second.captured, second.said
+    for number in (4, 5, 7, 19, 3):
+        assert captures(second, torch.rand(12, 4), number) <= 1

@@ -82,16 +82,29 @@ def interpolated(places: tuple[float, ...], numbers: tuple[float, ...], number: 
     return float(np.interp(number, places, numbers))
 
 
+def _named(ufunc: Any) -> Callable[[float], float]:
+    """A function of this module's for one of numpy's, by whose name another process finds it."""
+
+    def compute(number: float) -> float:
+        return float(ufunc(number))
+
+    compute.__name__ = compute.__qualname__ = f"{ufunc.__name__}_of_a_number"
+    globals()[compute.__name__] = compute
+    return compute
+
+
 @cache
 def _of_one(ufunc: Any) -> FunctionOfNumber | None:
-    compute = partial(called, ufunc)
+    compute = _COMPUTED.get(ufunc)
+    if compute is None:
+        return None
     if ufunc in _POSITIVE:
         return FunctionOfNumber(compute, positive=True)
     if ufunc in _EXPONENTIAL:
         return FunctionOfNumber(compute, most=_EXPONENT)
     if ufunc in _SPANS:
         return FunctionOfNumber(compute, span=_SPANS[ufunc])
-    return FunctionOfNumber(compute) if ufunc in _RISING else None
+    return FunctionOfNumber(compute)
 
 
 @cache
@@ -119,6 +132,7 @@ _EXPONENTIAL: Final = frozenset((np.exp, np.expm1))
 _EXPONENT: Final = 400.0
 _SPANS: Final = {np.cos: (-1.0, 1.0), np.sin: (-1.0, 1.0)}
 _RISING: Final = frozenset((np.tanh, np.arctan, np.radians, np.degrees, np.deg2rad, np.rad2deg))
+_COMPUTED: Final = {ufunc: _named(ufunc) for ufunc in (*_POSITIVE, *_EXPONENTIAL, *_SPANS, *_RISING)}
 
 
 def of_changing_numbers(
