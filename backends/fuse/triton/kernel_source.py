@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel, text_of
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, sizes_written
-from framejit.backends.fuse.triton.attention_source import attention_body
+from framejit.backends.fuse.triton.attention_source import AttentionBody
 from framejit.backends.fuse.triton.expressions import POINTERS
 from framejit.backends.fuse.triton.kernel_body import Body
 from framejit.backends.fuse.triton.lines import Lines
@@ -101,7 +101,7 @@ def triton_source(
             parts += f"\n\n{_function(f'{function}_{number}', ('program', *arguments.values()), body)}"
         called = [[*arguments.values()] for arguments in own]
         if isinstance(tile, AttentionTile) and isinstance(kernel, AttentionKernel):
-            body = attention_body(kernel, tile, pointers, spares, function, called)
+            body = AttentionBody(kernel, tile, pointers).text(spares, function, called)
         elif isinstance(tile, SideBySide):
             body = dispatch(function, called, tile)
     else:
