@@ -93,3 +93,16 @@ def test_the_first_launch_of_a_plan_waits_for_all_before():
 @pytest.mark.parametrize("size", [0, "a size that is not known"])
 def test_a_launch_that_may_be_of_nothing_is_not_the_first(size):
     assert waits_of((size, 1, 1), (1, 1, 1), (size, 1, 1), (2, 1, 1)) == [False, False, True, True]
+
+
+def test_a_launch_without_elements_takes_no_others_with_it():
+    def f(x, w):
+        nothing = torch.zeros(0, 3, device=x.device)
+        others = torch.zeros(4, device=x.device), x.narrow(0, 0, 0) * 2, x.narrow(0, 0, 4) + 1, x * 3
+        return (nothing, *others, x.narrow(1, 0, 64) @ w, x.narrow(0, 0, 1) @ w.narrow(1, 0, 0), x @ w.narrow(1, 0, 8))
+
+    steps = scheduled_for_cuda(f, torch.zeros(8, 64), torch.zeros(64, 16))
+    launches = [step for step in steps if isinstance(step, Kernel)]
+    assert any(step.members for step in launches)
+    assert all(not step.members for step in launches if step.is_empty)
+    assert all(not part.is_empty for step in launches for part in step.members)

@@ -45,13 +45,13 @@ def _may_share(step: Kernel | ExternNode) -> bool:
         return False
     if not target_of(step.device).shares_launches:
         return False
-    return is_product(step) or _is_small(step)
+    return (is_product(step) and not step.is_empty) or _is_small(step)
 
 
 def _is_small(kernel: Kernel) -> bool:
     """Whether it costs its launch, and computes each element by itself."""
     size = kernel.parallel_size
-    return not kernel.reduction and type(size) is int and size <= target_of(kernel.device).few_elements
+    return not kernel.reduction and type(size) is int and 0 < size <= target_of(kernel.device).few_elements
 
 
 def _fits(members: Sequence[Kernel], kernel: Kernel) -> bool:
