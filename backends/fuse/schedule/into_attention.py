@@ -41,7 +41,7 @@ def into_attention(steps: Steps, buffers: Mapping[str, Buffer]) -> list[Kernel |
         for before in reversed(range(position)):
             kernel, attention = left[before], left[position]
             assert isinstance(attention, AttentionKernel)
-            if kernel is None or type(kernel) is not Kernel or not _is_read(kernel, attention.attention, buffers):
+            if kernel is None or type(kernel) is not Kernel or not _is_read(kernel, attention.attention):
                 continue
             # what it does already comes before, but not before what other programs do
             between = [*(other for other in left[before + 1 : position] if other is not None), *attention.first]
@@ -56,9 +56,11 @@ def turns(elements: int) -> tuple[int, int]:
     return elements // at_once, at_once
 
 
-def _is_read(kernel: Kernel, attention: SplitAttention, buffers: Mapping[str, Buffer]) -> bool:
+def _is_read(kernel: Kernel, attention: SplitAttention) -> bool:
     """Whether what a kernel stores are queries, keys or values of the attention, and nothing else."""
     read = {layout.buffer.name for layout in (attention.query, attention.key, attention.value)}
+    if attention.mask is not None:
+        read.discard(attention.mask.buffer.name)  # of which programs read what is other programs' as well
     return bool(kernel.stores) and all(store.buffer in read for store in kernel.stores)
 
 
@@ -83,13 +85,10 @@ def _fits(kernel: Kernel, attention: SplitAttention, buffers: Mapping[str, Buffe
     at_batch, head, element = fresh_var("b", batch), fresh_var("h", shared), fresh_var("e", elements)
     turn = flatten((at_batch, head, element), (batch, shared, elements))
     loops = dict(zip(kernel.parallel, unflatten(turn, tuple(sizes))))
-    layouts = {layout.buffer.name: (layout, 1) for layout in (attention.key, attention.value)}
+    read = (attention.query, attention.group), (attention.key, 1), (attention.value, 1)
     return all(
-        _stays_within(
-            store.index.substitute(loops), at_batch, head,
-            *layouts.get(store.buffer, (attention.query, attention.group)),
-        )
-        for store in kernel.stores
+        _stays_within(store.index.substitute(loops), at_batch, head, layout, heads)
+        for store in kernel.stores for layout, heads in read if layout.buffer.name == store.buffer
     )
 
 

@@ -191,6 +191,19 @@ def test_the_cache_is_waited_for_where_it_is_not_known_what_is_written() -> None
     assert known == [[False, True], [False, True], [True, True], [False, False]]
 
 
+def test_attention_does_no_kernels_whose_results_it_reads_in_two_ways() -> None:
+    def f(q: torch.Tensor, k: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        x = (q * 2).view(1, 8, 1, -1)  # each program reads four heads as queries, and another one as a key
+        return F.scaled_dot_product_attention(x, x.narrow(1, 0, 2), x.narrow(1, 2, 2), enable_gqa=True)
+
+    def as_mask(q: torch.Tensor, k: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        x = (q * 2).view(1, 8, 1, -1)
+        return F.scaled_dot_product_attention(x, *rest[:2], x.reshape(1, 1, 1, -1).narrow(3, 0, 300), enable_gqa=True)
+
+    for function in (f, as_mask):
+        assert not of_token(function).first
+
+
 def test_attention_does_no_kernels_that_others_wait_for() -> None:
     def f(q: torch.Tensor, k: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q = q * 2
