@@ -86,9 +86,10 @@ def _fits(kernel: Kernel, attention: SplitAttention, buffers: Mapping[str, Buffe
     turn = flatten((at_batch, head, element), (batch, shared, elements))
     loops = dict(zip(kernel.parallel, unflatten(turn, tuple(sizes))))
     read = (attention.query, attention.group), (attention.key, 1), (attention.value, 1)
+    places = [(store.buffer, store.index.substitute(loops)) for store in kernel.stores]
     return all(
-        _stays_within(store.index.substitute(loops), at_batch, head, layout, heads)
-        for store in kernel.stores for layout, heads in read if layout.buffer.name == store.buffer
+        _stays_within(place, at_batch, head, layout, heads)
+        for name, place in places for layout, heads in read if layout.buffer.name == name
     )
 
 

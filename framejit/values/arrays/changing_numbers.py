@@ -19,7 +19,7 @@ from framejit.values.arrays.ufuncs import constant_number, full
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import plain
-from framejit.values.runtime_numbers.number_functions import FunctionOfNumber
+from framejit.values.runtime_numbers.number_functions import EXPONENT, FunctionOfNumber
 from framejit.values.runtime_numbers.size_number import GREATEST, SizeNumberValue, is_moderate
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
@@ -101,7 +101,7 @@ def _of_one(ufunc: Any) -> FunctionOfNumber | None:
     if ufunc in _POSITIVE:
         return FunctionOfNumber(compute, positive=True)
     if ufunc in _EXPONENTIAL:
-        return FunctionOfNumber(compute, most=_EXPONENT)
+        return FunctionOfNumber(compute, most=EXPONENT)
     if ufunc in _SPANS:
         return FunctionOfNumber(compute, span=_SPANS[ufunc])
     return FunctionOfNumber(compute)
@@ -129,7 +129,6 @@ def _interpolation(places: tuple[float, ...], numbers: tuple[float, ...]) -> Fun
 
 _POSITIVE: Final = frozenset((np.sqrt, np.log, np.log2, np.log10, np.log1p))
 _EXPONENTIAL: Final = frozenset((np.exp, np.expm1))
-_EXPONENT: Final = 400.0
 _SPANS: Final = {np.cos: (-1.0, 1.0), np.sin: (-1.0, 1.0)}
 _RISING: Final = frozenset((np.tanh, np.arctan, np.radians, np.degrees, np.deg2rad, np.rad2deg))
 _COMPUTED: Final = {ufunc: _named(ufunc) for ufunc in (*_POSITIVE, *_EXPONENTIAL, *_SPANS, *_RISING)}

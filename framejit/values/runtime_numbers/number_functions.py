@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 _QUESTIONS: Final = frozenset((math.isnan, math.isinf, math.isfinite))
-_EXPONENT: Final = 400.0
+EXPONENT: Final = 400.0
 """Powers of e up to here are below GREATEST."""
 
 
@@ -102,7 +102,7 @@ class FunctionOfNumber:
 
 for _function in (
     *(FunctionOfNumber(compute, positive=True) for compute in (math.sqrt, math.log, math.log2, math.log10, math.log1p)),
-    *(FunctionOfNumber(compute, most=_EXPONENT) for compute in (math.exp, math.expm1)),
+    *(FunctionOfNumber(compute, most=EXPONENT) for compute in (math.exp, math.expm1)),
     *(FunctionOfNumber(compute, span=(-1.0, 1.0)) for compute in (math.cos, math.sin)),
     *(FunctionOfNumber(compute) for compute in (math.tanh, math.atan, math.erf, math.radians, math.degrees)),
 ):

@@ -4,7 +4,6 @@ their arguments."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,11 +11,11 @@ import torch
 import framejit
 from tests.fuse.operators.operator_cases import Case
 from tests.fuse.operators.operator_wall import check_case
+from tests.fuse.random_functions import Operation, program
 
 SIZES = [(4, 6), (6,), (3, 4, 5), (8, 8), (2, 3, 4, 4)]
 MOST_ELEMENTS = 20_000
 
-Operation = Callable[[torch.Tensor, torch.Tensor, random.Random], torch.Tensor]
 OPERATIONS: list[Operation] = [
     lambda x, y, r: x.relu(),
     lambda x, y, r: x * 0.5 + 1,
@@ -48,30 +47,6 @@ WRITES: list[Operation] = [
 ]
 
 
-def program(seed: int) -> Callable[..., list[torch.Tensor]]:
-    """A function that does the same for the same seed; operations that its tensors do not fit are left out."""
-
-    def run(*inputs: torch.Tensor) -> list[torch.Tensor]:
-        r = random.Random(seed)
-        tensors = list(inputs)
-        for _ in range(r.randint(3, 14)):
-            x, y = (r.choice(tensors[-6:] if r.random() < 0.7 else tensors) for _ in range(2))
-            writes = r.random() < 0.15
-            # eager raises where memory that overlaps is written, fakes do not
-            if writes and any(size > 1 and not stride for size, stride in zip(x.shape, x.stride())):
-                continue
-            try:
-                made = r.choice(WRITES if writes else OPERATIONS)(x, y, r)
-            except (RuntimeError, IndexError):
-                continue
-            if 0 < made.numel() <= MOST_ELEMENTS:
-                tensors.append(made)
-        chosen = [tensor for tensor in tensors[len(inputs) :] if r.random() < 0.5]
-        return chosen[-6:] or [tensors[-1]]
-
-    return run
-
-
 @pytest.mark.parametrize("seed", range(150))
 def test_random_program(seed: int) -> None:
     r = random.Random(seed)
@@ -82,5 +57,6 @@ def test_random_program(seed: int) -> None:
         inputs[0] = inputs[0].transpose(0, -1)
     if r.random() < 0.3:
         inputs[-1] = torch.randn(sizes[-1:])
+    function = program(seed, OPERATIONS, WRITES, MOST_ELEMENTS)
     with framejit.config.patch(debug=True):
-        check_case(Case(f"seed {seed}", "function", torch.float32, program(seed), inputs))
+        check_case(Case(f"seed {seed}", "function", torch.float32, function, inputs))

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.fuse.random_functions import Operation, program
 from tests.fuse.triton_kernels.triton_products import Made, r, report
 
 MOST_ELEMENTS = 600
-Operation = Callable[[torch.Tensor, torch.Tensor, random.Random], torch.Tensor]
 OPERATIONS: list[Operation] = [
     lambda x, y, r: x.relu(),
     lambda x, y, r: x * 0.5 + 1,
@@ -47,32 +46,12 @@ WRITES: list[Operation] = [
 ]
 
 
-def program(seed: int) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """A function that does the same for the same seed; operations that its tensors do not fit are left out."""
-
-    def run(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        r = random.Random(seed)
-        tensors = [*inputs]
-        for _ in range(r.randint(4, 12)):
-            x, y = (r.choice(tensors[-6:] if r.random() < 0.7 else tensors) for _ in range(2))
-            writes = r.random() < 0.15
-            if writes and any(size > 1 and not step for size, step in zip(x.shape, x.stride())):
-                continue
-            try:
-                made = r.choice(WRITES if writes else OPERATIONS)(x, y, r)
-            except (RuntimeError, IndexError, ValueError):
-                continue
-            if made.numel() <= MOST_ELEMENTS:
-                tensors.append(made)
-        return tuple(tensor for tensor in tensors[len(inputs) :] if r.random() < 0.6) or (tensors[-1] * 2,)
-
-    return run
-
-
 def case(seed: int) -> Made:
     chosen = random.Random(seed)
     sizes = chosen.choice(((4, 6), (6,), (3, 4, 5), (8, 8), (1, 16)))
-    return program(seed), tuple(r(*sizes, dtype=torch.float32) for _ in range(chosen.randint(1, 3)))
+    run = program(seed, OPERATIONS, WRITES, MOST_ELEMENTS, empty=True, kept=0.8)
+    inputs = tuple(r(*sizes, dtype=torch.float32) for _ in range(chosen.randint(1, 3)))
+    return lambda *given: tuple(x.clone() if any(x is each for each in given) else x for x in run(*given)), inputs
 
 
 if __name__ == "__main__":
