@@ -19,6 +19,8 @@ def short(value: Any, limit: int = 80) -> str:
         text = f"<{value.__module__}.{value.__qualname__}>"
     elif issubclass(type(value), type):  # as `type` says it: a metaclass may have its own ideas
         text = f"<{_TYPE['__module__'].__get__(value)}.{_TYPE['__qualname__'].__get__(value)}>"
+    elif type(value) is types.ModuleType:  # its repr asks it for attributes, which its `__getattr__` may make
+        text = f"<module {short(object.__getattribute__(value, '__dict__').get('__name__'))}>"
     else:
         text = repr(value) if _has_plain_repr(value) else f"<{type(value).__qualname__} object>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -39,11 +41,11 @@ def _has_plain_repr(value: Any, depth: int = 4) -> bool:
             return False
     how = next(vars(k)["__repr__"] for k in cls.__mro__ if "__repr__" in vars(k))
     if how is object.__repr__ or type(how) is types.FunctionType:
-        return how is object.__repr__ or how.__module__.partition(".")[0] in ("enum", "torch")
+        return how is object.__repr__ or str(how.__module__).partition(".")[0] in ("enum", "torch")
     return not cls.__flags__ & HEAP_TYPE and (cls in _PLAIN or cls.__module__.partition(".")[0] == "torch")
 
 
 _PLAIN = (
     int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range, slice,
-    types.ModuleType, types.CodeType,
+    types.CodeType,
 )
