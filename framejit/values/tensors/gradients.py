@@ -131,8 +131,6 @@ def _tensors(frame: Frame, value: Value) -> list[TensorValue]:
     for each in found:
         if not isinstance(each, TensorValue) or each.cls not in _PLAIN or each.copy_of is not None:
             raise Unsupported(f"gradients of {each.describe()}", "FJ107")
-        if each.fake._has_symbolic_sizes_strides:
-            raise Unsupported("gradients in captured code, of sizes that are not assumed", "FJ107")
     return found  # type: ignore[return-value]
 
 

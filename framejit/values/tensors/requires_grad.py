@@ -88,8 +88,6 @@ def _toggle(frame: Frame, tensor: TensorValue, wanted: bool) -> None:
     graph = frame.capture.graph
     if not tensor.is_leaf(frame) or not (tensor.fake.is_floating_point() or tensor.fake.is_complex()):
         raise Unsupported("Tensor.requires_grad_() that raises", "FJ104")
-    if tensor.fake._has_symbolic_sizes_strides:
-        raise Unsupported("Tensor.requires_grad_() of a tensor whose sizes are not assumed", "FJ107")
     toggled = tensor.toggled = tensor.toggled or Toggled()
     if tensor.fake.requires_grad:
         toggled.leaf = tensor.node, tensor.fake
