@@ -18,6 +18,7 @@ from framejit.backends.graph_identity import RESIZED, VERSIONS, Layer, note_laye
 from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
+from framejit.capture.equal_masks import first_alike
 from framejit.capture.graph_writes import GraphWrites
 from framejit.capture.known_results import CONSTANT, known_result
 from framejit.capture.written_tensors import written_by
@@ -193,6 +194,7 @@ class GraphBuilder:
         uncounted = any(version < 0 for version in versions.values())
         # a backend may divide the graph here
         before = self.writes.versions() if self._may_end_a_part(target) else None
+        self._look_at_masks(tensors)
         out = [(fake, size_keys(fake.shape)) for fake in tensors_in((fakes[1].get("out"),))]
         self._check_out(target, fakes, [fake for fake, _ in out])
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
@@ -288,6 +290,16 @@ class GraphBuilder:
                             f"{name}() of {known.describe()}, which does not begin where its storage does"
                         )
                     self.program.guard_place(known)
+
+    def _look_at_masks(self, tensors: dict[int, TensorValue]) -> None:
+        """Before an operation that may find sizes in masks: which of these select the same places."""
+        sizes = self.metadata.data_sizes
+        if sizes is None or not self.metadata.finds_sizes():
+            return
+        for tensor in tensors.values():
+            if tensor.fake.dtype is torch.bool:
+                first = first_alike(tensor.node, self.writes)
+                sizes.stands_for(tensor.fake, None if first is None else first.meta["val"])
 
     def _check_out(self, target: Any, fakes: tuple[tuple[Any, ...], dict[str, Any]], out: list[torch.Tensor]) -> None:
         """Before an operation with `out=`: that it does not have to change the shape of what it reads. Most operations

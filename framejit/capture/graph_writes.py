@@ -23,6 +23,8 @@ class GraphWrites:
         """Storages that were written into since the versions were looked at."""
         self._versions: dict[fx.Node, int] = {}
         self._has_moved = False
+        self.ever_moved = False
+        """Whether some tensor lies in other memory than when it was made."""
 
     def close(self) -> None:
         """Let go of nodes and fakes; the versions that were given are kept by nodes."""
@@ -44,7 +46,7 @@ class GraphWrites:
 
     def tensor_moved(self) -> None:
         """A tensor has been given the memory of another."""
-        self._has_moved = True
+        self._has_moved = self.ever_moved = True
 
     def into(self, fake: torch.Tensor) -> list[fx.Node]:
         """The nodes that have written into the memory of a fake, in their order."""

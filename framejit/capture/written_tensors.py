@@ -4,6 +4,7 @@ hold what they were made with."""
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from torch import fx
 
 from framejit.fakes.arguments import tensors_in
 
+_NO_WRITES: Final = (operator.and_, operator.or_, operator.not_)
+"""They are called as if they wrote in place, for their names would be keywords of Python's else."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
 
 
@@ -36,7 +39,7 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
         args, kwargs = fakes_given(node) if written else ((), {})
         return found + [*tensors_in(args[i] if i < len(args) else kwargs.get(name) for i, name in written)]
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if name == "requires_grad_":  # of a tensor that was made here
+    if name == "requires_grad_" or target in _NO_WRITES:  # the former of a tensor that was made here
         return found
     in_place = name == "setitem" or (name.endswith("_") and not name.endswith("__"))
     by_schema = _written_by_schema(name)

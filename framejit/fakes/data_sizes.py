@@ -27,6 +27,8 @@ class DataSizes:
         self._conditions, self._made = conditions, 0
         self.of_numbers_only = of_numbers_only
         self._slices: dict[tuple[Any, ...], Any] = {}
+        self._found: dict[int, Any] = {}
+        self._stand_for: dict[int, tuple[torch.Tensor | None, torch.Tensor]] = {}
         self.places: dict[DataSymbol, tuple[Any, int]] = {}
         """By the symbol the value that has it for a size, and which dimension that is; NUMBER for the number in a
         tensor of one element."""
@@ -41,6 +43,19 @@ class DataSizes:
         if bounds not in self._slices:
             self._slices[bounds] = self.new(is_of_slice=True)
         return self._slices[bounds]
+
+    def stands_for(self, mask: torch.Tensor, first: torch.Tensor | None) -> None:
+        """A mask selects the places that another one does, or other ones than it did (None)."""
+        self._stand_for[id(mask)] = first, mask
+
+    def selected_by(self, mask: torch.Tensor) -> Any:
+        """How many places a mask selects: the same for the same places."""
+        first, _ = self._stand_for.get(id(mask), (None, mask))
+        if first is None:
+            return self.new()
+        if id(first) not in self._found:
+            self._found[id(first)] = self.new()
+        return self._found[id(first)]
 
     def number_in(self, value: Any) -> Any:
         """The whole number in a tensor of one element."""
@@ -66,6 +81,8 @@ class DataSizes:
         """Let go of what refers to the capture."""
         self.places.clear()
         self._slices.clear()
+        self._found.clear()
+        self._stand_for.clear()
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operation whose sizes data decides, under the mode of the fakes; NotImplemented for one that
@@ -129,13 +146,13 @@ def _symbol(size: Any) -> DataSymbol | None:
 
 
 def _nonzero(sizes: DataSizes, self: torch.Tensor) -> torch.Tensor:
-    found = sizes.new()
+    found = sizes.selected_by(self)
     return self.new_empty_strided((found, self.dim()), (1, found), dtype=torch.int64)
 
 
 def _masked_select(sizes: DataSizes, self: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    torch.broadcast_tensors(self, mask)
-    return self.new_empty((sizes.new(),))
+    selects_once = torch.broadcast_tensors(self, mask)[1].shape == mask.shape
+    return self.new_empty((sizes.selected_by(mask) if selects_once else sizes.new(),))
 
 
 def _unique(
