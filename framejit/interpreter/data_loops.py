@@ -277,7 +277,9 @@ class _Loop:
         fake = value.fake
         if value.cls is not torch.Tensor or value.attrs:
             self.refuse()
-        if fake.layout != torch.strided or fake._has_symbolic_sizes_strides or fake.is_inference():
+        if fake.layout != torch.strided or fake._has_symbolic_sizes_strides:
+            self.refuse()
+        if fake.is_inference() != torch.is_inference_mode_enabled():  # turns give tensors of the other kind
             self.refuse()
         if fake.is_conj() or fake.is_neg():
             self.refuse()

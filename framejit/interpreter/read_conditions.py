@@ -28,7 +28,7 @@ def can_decide(frame: Frame, value: Value) -> bool:
     fake = value.fake
     if has_override(value.cls) or fake.layout != torch.strided or getattr(fake, "constant", None) is not None:
         return False
-    return not fake._has_symbolic_sizes_strides and fake.numel() == 1 and not fake.is_inference()
+    return not fake._has_symbolic_sizes_strides and fake.numel() == 1
 
 
 def condition_of(graph: Graph, value: Value) -> TensorValue:

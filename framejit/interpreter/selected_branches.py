@@ -366,7 +366,9 @@ def _are_alike(a: TensorValue, b: TensorValue) -> bool:
     x, y = a.fake, b.fake
     if a.cls is not torch.Tensor or b.cls is not torch.Tensor or a.attrs or b.attrs:
         return False
-    if x.layout != torch.strided or x.is_inference() or y.is_inference() or x._has_symbolic_sizes_strides:
+    if x.layout != torch.strided or x._has_symbolic_sizes_strides:
+        return False
+    if not x.is_inference() == y.is_inference() == torch.is_inference_mode_enabled():  # as what is selected will be
         return False
     if y._has_symbolic_sizes_strides or x.is_conj() or y.is_conj() or x.is_neg() or y.is_neg():
         return False

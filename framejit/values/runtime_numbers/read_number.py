@@ -275,7 +275,7 @@ def read_number(
         return None
     if tensor.cls not in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter) or fake.is_complex():
         return None
-    if fake.is_inference() or fake.device.type not in ("cpu", "cuda") or fake.layout != torch.strided:
+    if fake.device.type not in ("cpu", "cuda") or fake.layout != torch.strided:
         return None
     if cls is not float and fake.dtype not in _INT_BOUNDS and asked_by != "bool()":
         return None
