@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from framejit import _native as native
+from framejit.backends.clock_reads import CLOCK_READ
 from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY
 from framejit.backends.draws.own_generators import DRAWN_TENSOR
 from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS
@@ -166,6 +167,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
             if _takes_numbers(capture):
                 raise SizesMustBeKnown
             _check_draws(capture)
+            _check_clocks(capture)
             capture.look_for_own_changes()
             _check_parts(compilation, capture)
             return finish_at_break(compilation, capture, broken)
@@ -181,6 +183,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
     if _takes_numbers(capture) and not _can_be_divided(capture):
         raise SizesMustBeKnown
     _check_draws(capture)
+    _check_clocks(capture)
     capture.look_for_own_changes()
     capture.check_modes()
     capture.check_generators()
@@ -231,6 +234,22 @@ def _check_draws(capture: Capture) -> None:
         capture.graph.origins[drawn].seq,
         Unsupported(f"a number is drawn by {_DRAWERS[drawn.target]} where gradients are wanted", "FJ110"),
     )
+
+
+def _check_clocks(capture: Capture) -> None:
+    """What a clock shows leads to no gradients: run again, the graph would read another time."""
+    readings: dict[Any, Any] = {}
+    for node in capture.graph.graph.nodes:
+        found = (readings[given] for given in node.all_input_nodes if given in readings)
+        reading = node if node.target is CLOCK_READ else next(found, None)
+        if reading is None:
+            continue
+        readings[node] = reading
+        if any(fake.requires_grad for fake in tensors_in((node.meta.get("val"),))):
+            raise Restart(
+                capture.graph.origins[reading].seq,
+                Unsupported("the time is part of what gradients are wanted of", "FJ110"),
+            )
 
 
 def _takes_numbers(capture: Capture) -> bool:

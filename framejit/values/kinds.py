@@ -38,6 +38,7 @@ from framejit.values.objects import (
 )
 from framejit.values.objects.functions import function_values, model_values
 from framejit.values.runtime_numbers import (
+    clocks,
     close_tensors,
     number_functions,
     number_index,

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from framejit.backends.clock_reads import CLOCK_READ
 from framejit.backends.fuse.loop_ir.nodes import Buffer, ComputeNode, ExternNode, Node
 
 
@@ -10,12 +11,14 @@ def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[i
     """For each node the earlier ones (by position) that must have run before it.
 
     A read waits for what wrote the buffer, or all its parts; a write into memory that had another content waits for all
-    that read or wrote that; ordered nodes wait for each other.
+    that read or wrote that; ordered nodes wait for each other. What reads a clock waits for all before it, and all
+    behind it wait for it.
     """
     result: list[set[int]] = []
     writer: dict[str, int] = {}
     users: dict[str, set[int]] = {}
     last_ordered: int | None = None
+    last_reading: int | None = None
     for position, node in enumerate(nodes):
         before = {writer[name] for name in with_parts(node.reads, buffers) if name in writer}
         for name in node.writes:
@@ -25,6 +28,11 @@ def dependencies(nodes: list[Node], buffers: Mapping[str, Buffer]) -> list[set[i
             if last_ordered is not None:
                 before.add(last_ordered)
             last_ordered = position
+        if last_reading is not None:
+            before.add(last_reading)
+        if isinstance(node, ExternNode) and node.function is CLOCK_READ:
+            before.update(range(last_reading or 0, position))
+            last_reading = position
         before.discard(position)
         result.append(before)
         for name in node.writes:

@@ -52,7 +52,7 @@ def _generator(frame: Frame, owner: Value) -> int | None:
     return GENERATORS.number_of(owner.obj)
 
 
-def _place(frame: Frame) -> Value:
+def place_of_numbers(frame: Frame) -> Value:
     """A tensor that says where numbers are drawn."""
     return frame.capture.graph.call(
         torch.full, [ConstantValue(()), ConstantValue(0.0)],
@@ -78,7 +78,11 @@ def _drawn(
     frame: Frame, name: str, numbers: list[int | float], is_int: bool, generator: int, bounds: tuple[float, float]
 ) -> Value:
     drawn = frame.capture.graph.call(
-        DRAWN, [ConstantValue(name), _list_of(numbers), ConstantValue(is_int), ConstantValue(generator), _place(frame)]
+        DRAWN,
+        [
+            ConstantValue(name), _list_of(numbers), ConstantValue(is_int), ConstantValue(generator),
+            place_of_numbers(frame),
+        ],
     )
     return _read(frame, name, drawn, is_int, bounds)
 
@@ -159,7 +163,7 @@ def _choose_several(name: str, frame: Frame, args: list[Value], kwargs: dict[str
         DRAWN_NUMBERS,
         [
             ConstantValue(name), _list_of(numbers), _list_of(weights), ConstantValue(count), ConstantValue(is_int),
-            ConstantValue(generator), _place(frame),
+            ConstantValue(generator), place_of_numbers(frame),
         ],
     )
     bounds = (min(numbers), max(numbers))

@@ -28,6 +28,7 @@ _OF_BITS: Final = {
 }
 _CALLED: Final = {operator.pow: "pow", operator.floordiv: "floordiv", operator.mod: "mod", **_OF_BITS}
 """What the graph leaves to Python where it has no operation that gives the same, and calls it."""
+_SUMS: Final = frozenset((operator.add, operator.sub))
 _UNARY: Final = frozenset((operator.neg, operator.pos, abs))
 _SMALL: Final = 2**31
 """What an int is asserted to be below before it is computed with, where its dtype holds greater ones."""
@@ -117,7 +118,7 @@ def compare_numbers(frame: Frame, function: Callable[..., Any], a: Value, b: Val
         numbers = [_as_int(value) for value in (a, b)]
     else:
         for value in (a, b):
-            _narrow(frame, value)
+            _narrow(frame, value, LARGEST_EXACT)
         numbers = [_as_float(value) for value in (a, b)]
     made = frame.capture.graph.call(function, numbers)
     assert isinstance(made, TensorValue)
@@ -189,9 +190,13 @@ def _compute_ints(
     frame: Frame, function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]
 ) -> Value:
     """Python's ints don't overflow, and int64 must not either."""
-    limits = [_narrow(frame, value) for value in operands]
     if function is operator.truediv:  # exact ints that a double holds give the double that is nearest to the quotient
+        for value in operands:
+            _narrow(frame, value, LARGEST_EXACT)
         return _compute_floats(frame, function, read, operands)
+    limits = [_bounds(value) for value in operands]
+    if function not in _SUMS or not all(abs(corner) < 2**63 for corner in _corners(function, limits) or ()):
+        limits = [_narrow(frame, value) for value in operands]
     if function in _OF_INTS:
         if not isinstance(operands[1], ConstantValue) or not operands[1].value:
             return _called(function, read, operands)
@@ -204,20 +209,20 @@ def _compute_ints(
     return read.like(made, (min(corners), max(corners)))
 
 
-def _narrow(frame: Frame, value: Value) -> tuple[float, float]:
+def _narrow(frame: Frame, value: Value, most: int = _SMALL) -> tuple[float, float]:
     """The bounds of an int; where it could be any of int64, the graph asserts that it is small. Where it is not, the
     call goes on in plain Python."""
     if not isinstance(value, ReadNumberValue) or value.cls is not int or max(map(abs, value.bounds)) <= LARGEST_EXACT:
         return _bounds(value)
     graph = frame.capture.graph
-    if not is_there(value.small):
-        low = graph.call(torch.gt, [value.tensor, ConstantValue(-_SMALL)])
-        high = graph.call(torch.lt, [value.tensor, ConstantValue(_SMALL)])
+    if not any(is_there(node) for limit, node in value.below.items() if limit <= most):
+        low = graph.call(torch.gt, [value.tensor, ConstantValue(-most)])
+        high = graph.call(torch.lt, [value.tensor, ConstantValue(most)])
         small = graph.call(torch.logical_and, [low, high])
         assert isinstance(small, TensorValue)
         value.check(small)
-        value.small = small.node
-    return 1 - _SMALL, _SMALL - 1
+        value.below[most] = small.node
+    return 1 - most, most - 1
 
 
 def _corners(function: Callable[..., Any], limits: Sequence[tuple[float, float]]) -> list[int] | None:

@@ -81,7 +81,7 @@ class ReadNumberValue(Value):
         self.one_of_each = self.cls is not float
         self.was_read = was_read
         self.size: Any = None  # that it was taken for, as a SymInt
-        self.small: fx.Node | None = None  # that it is below _SMALL, which is asserted
+        self.below: dict[int, fx.Node] = {}  # by what it is asserted to be below
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
