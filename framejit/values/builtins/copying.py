@@ -17,6 +17,8 @@ from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import handles
 from framejit.values.objects.new_instances import native_class
 from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, class_attribute
+from framejit.values.tensors.copied_tensors import CopiedTensors
+from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
@@ -51,48 +53,56 @@ def _copy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def _deepcopy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) > 1 or kwargs:
         raise Unsupported("copy.deepcopy() with a memo")
-    return _deep_copy(frame, args[0], {})
+    tensors = CopiedTensors()
+    made = _deep_copy(frame, args[0], {}, tensors)
+    tensors.tell_apart(frame)
+    return made
 
 
-def _deep_copy(frame: Frame, value: Value, memo: dict[int, Value]) -> Value:
+def _deep_copy(frame: Frame, value: Value, memo: dict[Value, Value], tensors: CopiedTensors) -> Value:
     """A copy in the captured program: plain containers and plain instances, whose parts are copied in turn."""
     value = realize(frame, value)
-    if id(value) in memo:
-        return memo[id(value)]
+    if value in memo:
+        return memo[value]
     made: Value
     if value.symbolic or value.python_type() in (int, float):  # a number that is not assumed
         return value
     if isinstance(value, TupleValue):
-        copies = [_deep_copy(frame, i, memo) for i in value.items]
-        if id(value) in memo:
-            return memo[id(value)]  # it holds itself
+        copies = [_deep_copy(frame, i, memo, tensors) for i in value.items]
+        if value in memo:
+            return memo[value]  # it holds itself
         changed = value.cls is not tuple or any(new is not realize(frame, old) for new, old in zip(copies, value.items))
-        memo[id(value)] = made = TupleValue(copies, value.cls) if changed else value
+        memo[value] = made = TupleValue(copies, value.cls) if changed else value
         return made
     if value.is_constant():
         return value
     if isinstance(value, ListValue) and value.cls is list:
-        memo[id(value)] = made = ListValue([])
-        made.items = [_deep_copy(frame, i, memo) for i in value.items]
+        memo[value] = made = ListValue([])
+        made.items = [_deep_copy(frame, i, memo, tensors) for i in value.items]
         return made
     if isinstance(value, InstanceDictValue):
         value = value.snapshot(frame)
     if isinstance(value, DictValue):
-        memo[id(value)] = made = DictValue({}, None, value.cls, value.default_factory)
+        memo[value] = made = DictValue({}, None, value.cls, value.default_factory)
         if any(isinstance(k, Value) for k in value.items):
             raise Unsupported("copy.deepcopy() of a dictionary with objects as keys")
         if value.cls is collections.OrderedDict:
             for name, held in value.attributes(frame).items.items():
-                made.setattr(frame, name, _deep_copy(frame, held, memo))
-        made.change(frame, {k: _deep_copy(frame, v, memo) for k, v in value.items.items()})
+                made.setattr(frame, name, _deep_copy(frame, held, memo, tensors))
+        made.change(frame, {k: _deep_copy(frame, v, memo, tensors) for k, v in value.items.items()})
         return made
     if isinstance(value, SetValue):
         if any(isinstance(k, Value) for k in value.items):
             raise Unsupported("copy.deepcopy() of a set of objects")
         return SetValue(value.cls(value.in_order(frame)))  # as reduced and built again
+    if isinstance(value, TensorValue):
+        copied = tensors.copy(frame, value)
+        if copied is not None:
+            memo[value] = copied
+            return copied
     if isinstance(value, ObjectValue) and _is_plain_instance(value):
-        memo[id(value)] = made = ObjectValue(value.cls)
-        made.attrs = {k: _deep_copy(frame, v, memo) for k, v in _attributes(frame, value).items()}
+        memo[value] = made = ObjectValue(value.cls)
+        made.attrs = {k: _deep_copy(frame, v, memo, tensors) for k, v in _attributes(frame, value).items()}
         return made
     raise Unsupported(f"copy.deepcopy() of {value.describe()}")
 
