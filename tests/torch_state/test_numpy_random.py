@@ -161,17 +161,3 @@ def test_what_the_graph_does_not_draw(draw):
         return x + 1, draw(), np.random.rand()
 
     calls(fn, torch.ones(2))
-
-
-def test_generators_of_the_program():
-    def world():
-        old, new = np.random.RandomState(3), np.random.default_rng(3)
-
-        def fn(x):
-            return x * old.rand() + new.random(), old.randint(5), new.normal(size=2)
-
-        return fn, lambda: (str(old.get_state()), str(new.bit_generator.state))
-
-    pair = Pair(world)
-    for _ in range(3):
-        pair.call(torch.ones(2))

@@ -1,5 +1,5 @@
-"""Random numbers of `np.random`: the graph draws them. A number is used as one that is read from a tensor, an array as
-any other."""
+"""Random numbers of `np.random`, and of generators that the program made: the graph draws them. A number is used as one
+that is read from a tensor, an array as any other."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from framejit import _native as native
-from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY, OWNER, draw
+from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY, draw, number_of
 from framejit.fakes.elementwise_strides import contiguous
 from framejit.signals import NotConstant, Unsupported
 from framejit.values.arrays.array_memory import torch_dtype
-from framejit.values.arrays.ndarray import ArrayValue
+from framejit.values.arrays.ndarray import ArrayValue, NumberValue
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
@@ -38,30 +38,45 @@ _PARAMETERS: Final[dict[str, str]] = {
     "triangular": "left mode right size", "uniform": "low high size",
 }
 """The methods whose numbers a graph draws, and their parameters; `rand` and `randn` take any number of sizes."""
-_METHODS: Final = {id(vars(np.random.RandomState).get(name)): name for name in _PARAMETERS}
+_OF_GENERATORS: Final[dict[str, str]] = {
+    name: parameters for name, parameters in _PARAMETERS.items()
+    if name not in ("rand", "randn", "randint", "random_sample")
+} | {"integers": "low high size endpoint"}
+"""Those of `np.random.Generator`."""
+_METHODS: Final[dict[int, tuple[type, str, list[str]]]] = {
+    id(vars(cls)[name]): (cls, name, parameters.split())
+    for cls, methods in ((np.random.RandomState, _PARAMETERS), (np.random.Generator, _OF_GENERATORS))
+    for name, parameters in methods.items()
+}
+_WHOLE: Final = ("randint", "integers")
 _MOST: Final = 1 << 16
 """As many numbers are drawn while capturing, to see of which kind they are."""
+_LIKE: Final[dict[type, Any]] = {
+    np.random.RandomState: np.random.RandomState, np.random.Generator: np.random.default_rng
+}
+"""What makes a generator of each class, to see of which kind its numbers are."""
+_KINDS: Final = (np.ndarray, int, float, np.int64)
 _INT64: Final = (-(2.0**63), 2.0**63 - 1)
 
 
 class _MethodValue(CFunctionValue):
-    """A method of RandomState."""
+    """A method of a generator."""
 
     def describe(self) -> str:
         return f"function np.random.{self.function.__name__}"
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        name = _METHODS[id(self.function)]
+        cls, name, parameters = _METHODS[id(self.function)]
         refusal = _refusal(name)
         owner, *given = [realize(frame, value) for value in args]
         capture = frame.capture
-        if not isinstance(owner, ObjectValue) or owner.obj is not OWNER or owner.source is None:
+        if not isinstance(owner, ObjectValue) or type(owner.obj) is not cls or owner.source is None:
             raise refusal
-        found = _arguments(frame, name, given, {key: realize(frame, value) for key, value in kwargs.items()})
+        named = {key: realize(frame, value) for key, value in kwargs.items()}
+        found = _arguments(frame, name, parameters, given, named)
         if found is None or capture.transforms or capture.overrides.modes:
             raise refusal
-        capture.add_guard(owner.source, native.C_ID, owner.obj)
-        return _drawn(frame, name, *found, refusal)
+        return _drawn(frame, owner, name, *found, refusal)
 
 
 class _SeedValue(CFunctionValue):
@@ -77,11 +92,11 @@ class _SeedValue(CFunctionValue):
         capture = frame.capture
         if seed is None or not known or capture.transforms or capture.overrides.modes:
             raise _refusal("seed")
-        _draw(frame, "seed", [seed.constant()], [], None, np.zeros((), dtype=np.int64))
+        _draw(frame, 0, "seed", [seed.constant()], [], None, np.zeros((), dtype=np.int64))
         return NONE
 
 
-@wraps(type(np.random.RandomState.rand), type(np.random.seed), first=True)
+@wraps(type(np.random.RandomState.rand), type(np.random.Generator.random), type(np.random.seed), first=True)
 def _existing_function(capture: Capture, obj: Any, source: Source) -> Value | None:
     if id(obj) not in _METHODS and obj is not np.random.seed:
         return None
@@ -97,10 +112,9 @@ def _refusal(name: str) -> Unsupported:
 
 
 def _arguments(
-    frame: Frame, name: str, args: list[Value], kwargs: dict[str, Value]
+    frame: Frame, name: str, parameters: list[str], args: list[Value], kwargs: dict[str, Value]
 ) -> tuple[list[Any], list[str], tuple[int, ...] | None] | None:
     """The numbers of a call, the names of the last of them, and the size; None where it has something else."""
-    parameters = _PARAMETERS[name].split()
     try:
         given = [plain_copy(frame, value) for value in args]
         named = {key: plain_copy(frame, value) for key, value in kwargs.items()}
@@ -117,7 +131,7 @@ def _arguments(
     sizes = (size,) if type(size) is int else size
     if sizes is not None and not (isinstance(sizes, (tuple, list)) and sizes and all(type(n) is int for n in sizes)):
         return None
-    if name == "randint" and named.get("high", 0) is None:
+    if name in _WHOLE and named.get("high", 0) is None:
         del named["high"]
     numbers = [*given, *named.values()]
     if not all(type(n) in (int, float, bool) and math.isfinite(n) and abs(n) < 2**62 for n in numbers):
@@ -126,23 +140,30 @@ def _arguments(
 
 
 def _drawn(
-    frame: Frame, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None, refusal: Unsupported
+    frame: Frame, owner: ObjectValue, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None,
+    refusal: Unsupported,
 ) -> Value:
     sizes = size if size is not None else numbers if not names else numbers[:1] if name == "permutation" else ()
     if not all(n >= 0 for n in sizes) or math.prod(sizes) > _MOST:
         raise refusal
     try:
-        example = draw(np.random.RandomState(0), name, numbers, names, size)
+        example = draw(_LIKE[type(owner.obj)](0), name, numbers, names, size)
     except (TypeError, ValueError, OverflowError):
         raise refusal from None
     array = np.asarray(example)
     is_array = type(example) is np.ndarray
-    if torch_dtype(array.dtype) is None or not array.size or not is_array and type(example) not in (int, float):
+    if torch_dtype(array.dtype) is None or not array.size or type(example) not in _KINDS:
         raise refusal
-    drawn = _draw(frame, name, numbers, names, size, array)
+    number = number_of(owner.obj)
+    if number is None or owner.source is None:
+        raise refusal
+    frame.capture.add_guard(owner.source, native.C_ID, owner.obj)
+    drawn = _draw(frame, number, name, numbers, names, size, array)
     if is_array:
         assert drawn.fake.stride() == contiguous(array.shape)
         return ArrayValue(drawn)
+    if isinstance(example, np.generic):
+        return NumberValue(drawn)
     frame.capture.reads_numbers = True
     return ReadNumberValue(
         frame.capture, drawn, frame.seq, refusal, _bounds(name, numbers, example), is_argument=True,
@@ -151,7 +172,7 @@ def _drawn(
 
 
 def _draw(
-    frame: Frame, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None,
+    frame: Frame, generator: int, name: str, numbers: list[Any], names: list[str], size: tuple[int, ...] | None,
     example: np.ndarray[Any, Any],
 ) -> TensorValue:
     """What the graph draws; `example` is an array of its kind."""
@@ -163,7 +184,7 @@ def _draw(
     drawn = graph.call(
         DRAWN_BY_NUMPY,
         [
-            ConstantValue(name), ListValue([ConstantValue(n) for n in numbers]),
+            ConstantValue(generator), ConstantValue(name), ListValue([ConstantValue(n) for n in numbers]),
             ListValue([ConstantValue(n) for n in names]),
             ConstantValue(None) if size is None else ListValue([ConstantValue(n) for n in size]), like,
         ],

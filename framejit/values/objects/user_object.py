@@ -7,7 +7,7 @@ import sys
 import types
 from collections import defaultdict, namedtuple
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards.sources import (
@@ -446,6 +446,10 @@ class ObjectValue(Value):
             em.pop()
 
 
+CYTHON_FUNCTION: Final = "cython_function_or_method"
+"""As classes of functions are called that Cython compiles, which bind as those of Python do."""
+
+
 def is_data_descriptor(static: Any, but: type | None = None) -> bool:
     """Whether what stands in a class comes before what stands in an instance; `but`: not if it is of this class."""
     cls = type(static)
@@ -484,7 +488,7 @@ def bind_attribute(
     """`static`, found under `name` in the MRO of `cls` (or of `where`), read through instance `value` or the class
     itself."""
     source = TypeLookupSource(const_source(where or cls), name)
-    if is_a(static, types.FunctionType):
+    if is_a(static, types.FunctionType) or type(static).__name__ == CYTHON_FUNCTION:
         function = frame.wrap(static, source)
         return MethodValue(function, value) if value is not None else function
     if is_a(static, staticmethod):
