@@ -224,16 +224,14 @@ _DRAWERS: Final[dict[Any, str]] = {
 
 
 def _check_draws(capture: Capture) -> None:
-    """Numbers of Python's `random`, of numpy's, and of generators of the program, are drawn outside of graphs that
-    gradients are wanted of: these may run again."""
-    nodes = [node for node in capture.graph.graph.nodes if node.op != "placeholder"]
-    drawn = next((node for node in nodes if node.target in _DRAWERS), None)
-    if drawn is None or not any(fake.requires_grad for node in nodes for fake in tensors_in((node.meta.get("val"),))):
-        return
-    raise Restart(
-        capture.graph.origins[drawn].seq,
-        Unsupported(f"a number is drawn by {_DRAWERS[drawn.target]} where gradients are wanted", "FJ110"),
-    )
+    """Nothing is drawn of tensors that gradients go to: what leads back through it is not known."""
+    for node in capture.graph.graph.nodes:
+        given = tensors_in(other.meta.get("val") for other in node.all_input_nodes)
+        if node.target in _DRAWERS and any(fake.requires_grad for fake in given):
+            raise Restart(
+                capture.graph.origins[node].seq,
+                Unsupported(f"a number is drawn by {_DRAWERS[node.target]} of what gradients are wanted of", "FJ110"),
+            )
 
 
 def _check_clocks(capture: Capture) -> None:

@@ -133,11 +133,11 @@ def test_a_branch_that_is_not_taken():
         alike(draw, x)
 
 
-def test_where_gradients_are_wanted_the_program_draws():
+def test_where_gradients_are_wanted():
     def draw(rng, x):
         return (x * rng.uniform()).sum() * rng.normal()
 
-    alike(draw, torch.ones(3, requires_grad=True), breaks=ANY)
+    alike(draw, torch.ones(3, requires_grad=True), graphs=1, breaks=0)
 
 
 OTHERWISE = {

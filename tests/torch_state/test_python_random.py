@@ -68,13 +68,13 @@ def test_a_graph_that_raises_leaves_the_state_that_the_program_would(value):
     calls(fn, torch.ones(2), torch.full((2, 2), value), times=4, graphs=ANY, breaks=None)
 
 
-def test_where_gradients_are_wanted_the_program_draws():
+def test_where_gradients_are_wanted():
     weight = torch.ones(3, requires_grad=True)
 
     def fn(x):
         return (x * weight * random.uniform(0, 2)).sum() * random.random()
 
-    calls(fn, torch.ones(3), graphs=ANY, breaks=ANY)
+    calls(fn, torch.ones(3), graphs=1, breaks=0)
 
     def without(x):
         with torch.no_grad():

@@ -26,12 +26,14 @@ from framejit.late_dataclass import dataclass
 if TYPE_CHECKING:
     from torch.autograd.graph import GradientEdge
 
+    from framejit.backends.draws.program_generators import ProgramGenerator
     from framejit.backends.fuse.autograd_nodes.node_watch import Watch
     from framejit.backends.fuse.autograd_nodes.segments import Segment
     from framejit.backends.fuse.autograd_nodes.through_results import Shown
     from framejit.backends.fuse.autograd_nodes.whole_backward import WholeRun
 
-RandomState = list[tuple[torch.Generator, torch.Tensor]]
+RandomState = list[tuple[Any, Any]]
+"""Generators, and where they are."""
 Contents = Mapping[int, torch.Tensor]
 """What inputs held before the graph, or the program behind it, wrote into them, by their positions."""
 COPIED_BYTES: Final = 1 << 26
@@ -101,9 +103,11 @@ class SecondRun:
     unkept: frozenset[int] = frozenset()
     """Inputs among these that eager's autograd neither keeps nor adds gradients up for, of a graph whose segments are
     joined."""
+    of_program: tuple[ProgramGenerator, ...] = ()
+    """The generators that the graph draws from and torch has not made."""
 
     def __post_init__(self) -> None:
-        self._generators = [generator_of(device) for device in self.devices]
+        self._generators: list[Any] = [*map(generator_of, self.devices), *self.of_program]
         self._copied = sorted(self.written & self.looked_at)
 
     def random_state(self) -> RandomState | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ def generator_of(device: torch.device) -> torch.Generator:
 
 
 @contextmanager
-def drawing_in_vain(generators: Sequence[torch.Generator]) -> Iterator[None]:
+def drawing_in_vain(generators: Sequence[Any]) -> Iterator[None]:
     """Afterwards the generators are where they are now."""
     states = [generator.get_state() for generator in generators]
     try:

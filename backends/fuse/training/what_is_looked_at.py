@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from framejit.backends.draws.program_generators import program_generators
 from framejit.backends.fuse.autograd_nodes.second_run import SecondRun
 from framejit.backends.fuse.graph.node import BATCH_NORMS, STATISTICS, TRAINING, Node, values_in
 from framejit.backends.fuse.graph.value import Storage, Value
@@ -38,7 +39,7 @@ def second_run_of(recorded: Recorded, gm: fx.GraphModule, torch_state: tuple[Any
     copied = recorded.positions(place for place in unkept if not recorded.inputs[place].requires_grad)
     return SecondRun(
         eager, torch_state, tuple(sorted(devices, key=str)), written, looked_at, draws,
-        looked_at.intersection(copied),
+        looked_at.intersection(copied), tuple(program_generators(gm.graph)),
     )
 
 

@@ -22,9 +22,7 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.autocast_nesting import NESTING, nest, nesting
 from framejit.backends.data_loop import DataLoop
-from framejit.backends.draws.numpy_random import numpy_generators
-from framejit.backends.draws.own_generators import generators_of
-from framejit.backends.draws.python_random import python_generators
+from framejit.backends.draws.program_generators import program_generators
 from framejit.backends.may_raise import is_collective
 from framejit.bytecode.assemble import assemble_variant
 from framejit.bytecode.emitter import Emitter
@@ -437,7 +435,7 @@ def _generators(graph: fx.Graph) -> list[Any]:
     found: list[Any] = [torch.default_generator]
     if torch.cuda.is_initialized():
         found += [torch.cuda.default_generators[device.index or 0] for device in devices if device.type == "cuda"]
-    return [*found, *numpy_generators(graph), *python_generators(graph), *generators_of(graph)]
+    return [*found, *program_generators(graph)]
 
 
 def _raising_node(module: fx.GraphModule, *tensors: torch.Tensor) -> fx.Node | None:
