@@ -12,7 +12,7 @@ import torch
 import framejit
 from framejit.backends.draws import numpy_random
 
-from support import ANY, Pair
+from support import Pair
 
 
 def state_of(generator):

@@ -11,6 +11,10 @@ from typing import Any, Final
 import torch
 
 from framejit import _native
+from framejit.backends.clock_reads import CLOCK_READ
+from framejit.backends.draws.numpy_random import DRAWN_BY_NUMPY
+from framejit.backends.draws.own_generators import DRAWN_TENSOR
+from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS
 from framejit.backends.fuse.launches.draws import drawn_slot
 from framejit.backends.fuse.launches.recorder import NotCapturable
 from framejit.backends.fuse.plan.plan_functions import (
@@ -23,6 +27,7 @@ from framejit.backends.fuse.plan.plan_functions import (
     view_of,
 )
 from framejit.backends.fuse.plan.plan_parts import PlanParts
+from framejit.backends.number_calls import call_of_numbers
 from framejit.late_dataclass import dataclass
 
 Step = tuple[Any, ...]
@@ -108,6 +113,8 @@ def _note_call(use: MemoryUse, step: Step) -> None:
     _, function, args, kwargs, results = step
     if function in COUNTS:
         return
+    if function in _by_python():
+        raise NotCapturable("Python reads or draws a number in it")
     slot = drawn_slot(step)
     looks_at_content = slot is None or slot != results
     taken = {use.places[slot].root for slot in values_in((args, kwargs))}
@@ -121,6 +128,13 @@ def _note_call(use: MemoryUse, step: Step) -> None:
             use.of_library.add(slot)
         if function in VIEWS:
             use.seen[slot] = taken
+
+
+@cache
+def _by_python() -> frozenset[Callable[..., Any]]:
+    """Operations that Python carries out, on the CPU: no launch would do them again."""
+    operations = (CLOCK_READ, DRAWN, DRAWN_NUMBERS, DRAWN_BY_NUMPY, DRAWN_TENSOR)
+    return frozenset((*(operation._op for operation in operations), call_of_numbers))
 
 
 @cache
