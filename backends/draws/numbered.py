@@ -1,11 +1,13 @@
 """Generators of random numbers that graphs know by a number, and keep no longer alive than the program does: guards say
-that they are there."""
+that they are there. Numbers below 0 are of those that graphs make."""
 
 from __future__ import annotations
 
 import itertools
 import weakref
 from typing import Generic, TypeVar
+
+from framejit.backends.draws.made_generators import MADE
 
 Generator = TypeVar("Generator")
 
@@ -27,4 +29,7 @@ class Numbered(Generic[Generator]):
         return number
 
     def __getitem__(self, number: int) -> Generator:
+        if number < 0:
+            made: Generator = MADE[number]
+            return made
         return self._generators[number]

@@ -14,8 +14,12 @@ import numpy as np
 import torch
 from torch import fx
 
+from framejit.backends.draws.made_generators import MADE
+
 OWNER: Final[np.random.RandomState] = np.random.mtrand._rand
 """The generator that the functions of the module are methods of."""
+MAKES: Final[dict[str, Any]] = {"default_rng": np.random.default_rng, "RandomState": np.random.RandomState}
+"""What makes generators of a seed, by the name that an operation is given."""
 Generator = np.random.RandomState | np.random.Generator
 MOST_GENERATORS: Final = 256
 _GENERATORS: Final[list[Generator]] = [OWNER]
@@ -26,7 +30,8 @@ _LIBRARY.define(
 )
 DRAWN_BY_NUMPY: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_by_numpy.default
 """(the number of a generator, a method of it, its numbers, the names of the last of them, what it is given as `size`, a
-tensor of the result's kind): what it gives, in a tensor on the CPU. What `seed` gives says nothing."""
+tensor of the result's kind): what it gives, in a tensor on the CPU. What `seed` gives says
+nothing, nor what those of `MAKES` do."""
 
 
 def number_of(generator: Generator) -> int | None:
@@ -52,7 +57,10 @@ def _draw(
     generator: int, function: str, arguments: Sequence[Any], names: Sequence[str], size: Sequence[int] | None,
     like: torch.Tensor,
 ) -> torch.Tensor:
-    drawn = draw(_GENERATORS[generator], function, arguments, names, size)
+    if function in MAKES:
+        MADE.put(generator, MAKES[function](arguments[0]))
+        return torch.zeros_like(like)
+    drawn = draw(MADE[generator] if generator < 0 else _GENERATORS[generator], function, arguments, names, size)
     return torch.zeros_like(like) if function == "seed" else torch.from_numpy(np.asarray(drawn))
 
 
@@ -90,4 +98,4 @@ class NumpyGenerator:
 def numpy_generators(graph: fx.Graph) -> list[NumpyGenerator]:
     """The generators of numpy's that a graph draws from."""
     numbers = {node.args[0]: None for node in graph.nodes if node.target is DRAWN_BY_NUMPY}
-    return [NumpyGenerator(number) for number in numbers if isinstance(number, int)]
+    return [NumpyGenerator(number) for number in numbers if isinstance(number, int) and number >= 0]

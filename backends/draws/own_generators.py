@@ -8,11 +8,14 @@ from typing import Final
 import torch
 from torch import fx
 
+from framejit.backends.draws.made_generators import MADE
 from framejit.backends.draws.numbered import Numbered
 
 GENERATORS: Final[Numbered[torch.Generator]] = Numbered()
 IN_PLACE: Final = frozenset("normal_ uniform_ bernoulli_ random_ exponential_ cauchy_ geometric_ log_normal_".split())
 """Methods of tensors that fill them with random numbers."""
+MAKE: Final = "Generator"
+"""What makes a generator, in their place."""
 _LIBRARY: Final = torch.library.Library("framejit", "FRAGMENT")
 _LIBRARY.define(
     "drawn_tensor(Tensor like, Tensor[] given, str function, Scalar[] arguments, int generator) -> Tensor",
@@ -21,12 +24,15 @@ _LIBRARY.define(
 DRAWN_TENSOR: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_tensor.default
 """(a tensor of the result's kind, laid out row by row; tensors that the function is given; its name; the numbers that
 it is given; the number of the generator): what the function gives, or fills such a tensor with; what `manual_seed`
-gives says nothing."""
+and `MAKE` give says nothing."""
 
 
 def _draw(
     like: torch.Tensor, given: Sequence[torch.Tensor], function: str, arguments: Sequence[int | float], number: int
 ) -> torch.Tensor:
+    if function == MAKE:
+        MADE.put(number, torch.Generator())
+        return torch.zeros_like(like)
     generator = GENERATORS[number]
     if function == "manual_seed":
         generator.manual_seed(int(arguments[0]))
@@ -68,4 +74,4 @@ class ProgramsGenerator:
 def generators_of(graph: fx.Graph) -> list[ProgramsGenerator]:
     """The generators of the program that a graph draws from."""
     numbers = {node.args[4]: None for node in graph.nodes if node.target is DRAWN_TENSOR}
-    return [ProgramsGenerator(number) for number in numbers if isinstance(number, int)]
+    return [ProgramsGenerator(number) for number in numbers if isinstance(number, int) and number >= 0]

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from framejit.backends.draws.made_generators import MADE
 from framejit.backends.draws.numbered import Numbered
 
 GENERATORS: Final[Numbered[random.Random]] = Numbered()
@@ -23,6 +24,8 @@ FUNCTIONS: Final = frozenset((
     "lognormvariate", "randint", "randrange", "getrandbits", "choice",
 ))  # fmt: skip
 """Methods of generators that give one number."""
+MAKE: Final = "Random"
+"""What makes a generator of a seed, in their place."""
 _LIBRARY: Final = torch.library.Library("framejit", "FRAGMENT")
 _LIBRARY.define(
     "drawn_number(str function, Scalar[] arguments, bool is_int, int generator, Tensor like) -> Tensor",
@@ -35,7 +38,8 @@ _LIBRARY.define(
 )
 DRAWN: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_number.default
 """(a method, its arguments, whether it gives an int, the number of the generator, a tensor that says where): the
-number, in int64 or float64 on the CPU. `choice` is given what it chooses from; what `seed` gives says nothing."""
+number, in int64 or float64 on the CPU. `choice` is given what it chooses from; what `seed` and `MAKE` give says
+nothing."""
 DRAWN_NUMBERS: Final[torch._ops.OpOverload] = torch.ops.framejit.drawn_numbers.default
 """(`sample`, `choices` or `shuffle`, the numbers that it is given, the weights of `choices`, how many it gives, whether
 they are ints, the number of the generator, a tensor that says where): the numbers, as a tensor of one dimension."""
@@ -44,6 +48,9 @@ they are ints, the number of the generator, a tensor that says where): the numbe
 def _draw(
     function: str, arguments: Sequence[int | float], is_int: bool, generator: int, like: torch.Tensor
 ) -> torch.Tensor:
+    if function == MAKE:
+        MADE.put(generator, random.Random(arguments[0]))
+        return torch.zeros((), dtype=torch.int64)
     method = getattr(GENERATORS[generator], function)
     number = method(arguments) if function == "choice" else method(*arguments)
     if function == "seed":
@@ -105,4 +112,4 @@ def python_generators(graph: fx.Graph) -> list[PythonGenerator]:
     """The generators of Python that a graph draws from."""
     places = {DRAWN: 3, DRAWN_NUMBERS: 5}
     numbers = {node.args[places[node.target]]: None for node in graph.nodes if node.target in places}
-    return [PythonGenerator(number) for number in numbers if isinstance(number, int)]
+    return [PythonGenerator(number) for number in numbers if isinstance(number, int) and number >= 0]

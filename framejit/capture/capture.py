@@ -139,6 +139,7 @@ class Capture:
         self.caught_warnings: list[Any] = []  # the `catch_warnings` that captured code is in
         self.called_back: list[Value] = []  # what captured code has made weak references with callbacks to
         self.scalar_inputs: dict[Any, TensorValue] = {}
+        self.generators_made = 0  # of random numbers, by the graph
         self.reads_numbers = False  # whether a number was read from a tensor, and stays one in the graph
         self.selecting: Selecting | None = None
         self.selected: list[tuple[Place, int, str]] = []

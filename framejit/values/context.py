@@ -113,6 +113,7 @@ class Capture(Protocol):
 
     seq: int
     scalar_inputs: dict[Any, TensorValue]
+    generators_made: int
     reads_numbers: bool
     generators: list[Any]
     weak_references: dict[int, Value]

@@ -19,7 +19,9 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import plain as plain_copy
+from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.c_function import CFunctionValue
+from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -70,13 +72,26 @@ class _MethodValue(CFunctionValue):
         refusal = _refusal(name)
         owner, *given = [realize(frame, value) for value in args]
         capture = frame.capture
-        if not isinstance(owner, ObjectValue) or type(owner.obj) is not cls or owner.source is None:
+        if not isinstance(owner, ObjectValue) or owner.cls is not cls:
             raise refusal
         named = {key: realize(frame, value) for key, value in kwargs.items()}
         found = _arguments(frame, name, parameters, given, named)
         if found is None or capture.transforms or capture.overrides.modes:
             raise refusal
         return _drawn(frame, owner, name, *found, refusal)
+
+
+class _MakeValue(CFunctionValue):
+    """`np.random.default_rng`."""
+
+    def describe(self) -> str:
+        return "function np.random.default_rng"
+
+    def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        made = _make(np.random.Generator, "default_rng", frame, args, kwargs)
+        if made is None:
+            raise _refusal("default_rng")
+        return made
 
 
 class _SeedValue(CFunctionValue):
@@ -96,12 +111,32 @@ class _SeedValue(CFunctionValue):
         return NONE
 
 
+_OF_FUNCTIONS: Final[dict[int, type[CFunctionValue]]] = {
+    id(np.random.seed): _SeedValue, id(np.random.default_rng): _MakeValue
+}
+
+
 @wraps(type(np.random.RandomState.rand), type(np.random.Generator.random), type(np.random.seed), first=True)
 def _existing_function(capture: Capture, obj: Any, source: Source) -> Value | None:
-    if id(obj) not in _METHODS and obj is not np.random.seed:
+    of_value = _MethodValue if id(obj) in _METHODS else _OF_FUNCTIONS.get(id(obj))
+    if of_value is None:
         return None
     capture.add_guard(source, native.C_ID, obj)
-    return _SeedValue(obj, source) if obj is np.random.seed else _MethodValue(obj, source)
+    return of_value(obj, source)
+
+
+def _make(
+    cls: type, name: str, frame: Frame, args: list[Value], kwargs: dict[str, Value]
+) -> MadeGeneratorValue | None:
+    """`np.random.default_rng(seed)` and `np.random.RandomState(seed)`."""
+    given = [*args, *kwargs.values()]
+    seed = realize(frame, given[0]) if len(given) == 1 and kwargs.keys() <= {"seed"} else NONE
+    if not isinstance(seed, ConstantValue) or type(seed.value) is not int or not 0 <= seed.value < 2**32:
+        return None
+    made = made_generator(frame, cls)
+    if made is not None:
+        _draw(frame, made.number, name, [seed.value], [], None, np.zeros((), dtype=np.int64))
+    return made
 
 
 def _refusal(name: str) -> Unsupported:
@@ -147,17 +182,16 @@ def _drawn(
     if not all(n >= 0 for n in sizes) or math.prod(sizes) > _MOST:
         raise refusal
     try:
-        example = draw(_LIKE[type(owner.obj)](0), name, numbers, names, size)
+        example = draw(_LIKE[owner.cls](0), name, numbers, names, size)
     except (TypeError, ValueError, OverflowError):
         raise refusal from None
     array = np.asarray(example)
     is_array = type(example) is np.ndarray
     if torch_dtype(array.dtype) is None or not array.size or type(example) not in _KINDS:
         raise refusal
-    number = number_of(owner.obj)
-    if number is None or owner.source is None:
+    number = _number(frame, owner)
+    if number is None:
         raise refusal
-    frame.capture.add_guard(owner.source, native.C_ID, owner.obj)
     drawn = _draw(frame, number, name, numbers, names, size, array)
     if is_array:
         assert drawn.fake.stride() == contiguous(array.shape)
@@ -169,6 +203,16 @@ def _drawn(
         frame.capture, drawn, frame.seq, refusal, _bounds(name, numbers, example), is_argument=True,
         digits=None if type(example) is int else torch.float64,
     )
+
+
+def _number(frame: Frame, owner: ObjectValue) -> int | None:
+    """The number by which graphs know a generator, which is guarded."""
+    if isinstance(owner, MadeGeneratorValue):
+        return owner.number
+    if type(owner.obj) not in _LIKE or owner.source is None:
+        return None
+    frame.capture.add_guard(owner.source, native.C_ID, owner.obj)
+    return number_of(owner.obj)
 
 
 def _draw(
@@ -201,3 +245,8 @@ def _bounds(name: str, numbers: list[Any], example: float) -> tuple[float, float
     if name in ("rand", "random", "random_sample"):
         return 0.0, 1.0
     return _INT64 if type(example) is int else (-math.inf, math.inf)
+
+
+HANDLERS[np.random.RandomState] = lambda frame, args, kwargs: _make(
+    np.random.RandomState, "RandomState", frame, args, kwargs
+)

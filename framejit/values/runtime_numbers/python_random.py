@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS, FUNCTIONS, GENERATORS
+from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS, FUNCTIONS, GENERATORS, MAKE
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
+from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -44,6 +45,8 @@ def _refusal(name: str) -> Unsupported:
 def _generator(frame: Frame, owner: Value) -> int | None:
     """The number of the generator that a method is called on, guarded; None where no graph draws from it."""
     capture = frame.capture
+    if isinstance(owner, MadeGeneratorValue):
+        return owner.number
     if not isinstance(owner, ObjectValue) or type(owner.obj) is not random.Random or owner.source is None:
         return None
     if capture.transforms or capture.overrides.modes:
@@ -226,6 +229,18 @@ def _call_on_generator(
     return _draw(name, frame, [owner, *args], kwargs)
 
 
+def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`random.Random(seed)`."""
+    seed = realize(frame, args[0]) if len(args) == 1 and not kwargs else NONE
+    if not isinstance(seed, ConstantValue) or type(seed.value) is not int or abs(seed.value) > _MOST:
+        return None
+    made = made_generator(frame, random.Random)
+    if made is not None:
+        _drawn(frame, MAKE, [seed.value], True, made.number, (0, 0))
+    return made
+
+
+HANDLERS[random.Random] = _make
 KNOWN_METHODS[random.Random] = _call_on_generator
 HANDLERS[random.Random.choice], HANDLERS[random.Random.seed] = _choose, _seed
 HANDLERS.update({getattr(random.Random, name): partial(_choose_several, name) for name in _SEVERAL})

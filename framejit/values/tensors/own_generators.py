@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native as native
-from framejit.backends.draws.own_generators import DRAWN_TENSOR, GENERATORS, IN_PLACE
+from framejit.backends.draws.own_generators import DRAWN_TENSOR, GENERATORS, IN_PLACE, MAKE
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
+from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
@@ -29,15 +30,17 @@ _DEFAULTS: Final[dict[str, dict[str, float]]] = {
 _FILLED: Final = {"rand": ("uniform_", 0.0, 1.0), "randn": ("normal_", 0.0, 1.0)}
 
 
-def _generator(frame: Frame, kwargs: dict[str, Value]) -> torch.Generator | None:
-    """The generator among the arguments of a call, guarded; None where it is none that a graph draws from."""
+def _generator(frame: Frame, kwargs: dict[str, Value]) -> int | None:
+    """The number of the generator among the arguments of a call, guarded; None where no graph draws from it."""
     given = kwargs.get("generator")
     return None if given is None else _guarded(frame, realize(frame, given))
 
 
-def _guarded(frame: Frame, owner: Value) -> torch.Generator | None:
-    """A generator that a graph draws from, guarded; None of anything else."""
+def _guarded(frame: Frame, owner: Value) -> int | None:
+    """The number of a generator that a graph draws from, guarded; None of anything else."""
     capture = frame.capture
+    if isinstance(owner, MadeGeneratorValue):
+        return owner.number
     if (
         not isinstance(owner, ObjectValue)
         or type(owner.obj) is not torch.Generator
@@ -49,7 +52,7 @@ def _guarded(frame: Frame, owner: Value) -> torch.Generator | None:
     ):
         return None
     capture.add_guard(owner.source, native.C_ID, owner.obj)
-    return owner.obj
+    return GENERATORS.number_of(owner.obj)
 
 
 def _numbers(frame: Frame, values: list[Value]) -> list[int | float] | None:
@@ -61,7 +64,7 @@ def _numbers(frame: Frame, values: list[Value]) -> list[int | float] | None:
 
 def _drawn(
     frame: Frame, like: Value, given: list[Value], function: str, numbers: list[int | float],
-    generator: torch.Generator,
+    generator: int,
 ) -> Value | None:
     if not isinstance(like, TensorValue) or not _is_plain(like.fake):
         return None
@@ -69,7 +72,7 @@ def _drawn(
         DRAWN_TENSOR,
         [
             like, ListValue(given), ConstantValue(function), ListValue([ConstantValue(n) for n in numbers]),
-            ConstantValue(GENERATORS.number_of(generator)),
+            ConstantValue(generator),
         ],
     )
 
@@ -193,6 +196,18 @@ def _call_on_generator(
     return owner
 
 
+def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """`torch.Generator()`, on the CPU, which begins with the seed that torch gives all."""
+    given = [realize(frame, value) for value in (*args, *kwargs.values())]
+    devices = [value.value for value in given if isinstance(value, ConstantValue)]
+    if len(given) > 1 or len(devices) < len(given) or not {*devices} <= {None, "cpu", torch.device("cpu")}:
+        return None
+    made = made_generator(frame, torch.Generator)
+    if made is not None:
+        _drawn(frame, _made(frame, [ListValue([])], {}), [], MAKE, [], made.number)
+    return made
+
+
 def _register() -> None:
     functions: dict[Any, Any] = {
         torch.rand: partial(_of_size, "rand"), torch.randn: partial(_of_size, "randn"), torch.randint: _whole,
@@ -206,6 +221,7 @@ def _register() -> None:
         METHODS.setdefault(name, partial(_of_probabilities, name))
     for name in IN_PLACE:
         METHODS.setdefault(name, partial(_fill, name))
+    HANDLERS[torch.Generator] = _make
     KNOWN_METHODS[torch.Generator] = _call_on_generator
 
 

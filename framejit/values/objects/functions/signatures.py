@@ -48,6 +48,7 @@ _TEXTS: dict[Any, str] = {
     itertools.product: "*iterables, repeat=1", itertools.zip_longest: "*iterables, fillvalue=None",
     list.__getitem__: _SELF_ONE, list.__init__: "self, iterable=(), /", dict.__init__: "self, items=(), /, **kwargs",
     set.__init__: "self, iterable=(), /",
+    torch.Generator: "device=None",
     torch.autograd.Variable: "data=None, requires_grad=False, volatile=False, _grad_fn=None, name=None",
 }
 _METHOD_TEXTS: dict[tuple[type, ...], dict[str, str]] = {
