@@ -19,7 +19,7 @@ from framejit.backends.draws.made_generators import MADE
 OWNER: Final[np.random.RandomState] = np.random.mtrand._rand
 """The generator that the functions of the module are methods of."""
 MAKES: Final[dict[str, Any]] = {"default_rng": np.random.default_rng, "RandomState": np.random.RandomState}
-"""What makes generators of a seed, by the name that an operation is given."""
+"""What makes generators, by the name that an operation is given, of the seed that its tensor says."""
 Generator = np.random.RandomState | np.random.Generator
 MOST_GENERATORS: Final = 256
 _GENERATORS: Final[list[Generator]] = [OWNER]
@@ -58,7 +58,7 @@ def _draw(
     like: torch.Tensor,
 ) -> torch.Tensor:
     if function in MAKES:
-        MADE.put(generator, MAKES[function](arguments[0]))
+        MADE.put(generator, MAKES[function](like.item()))
         return torch.zeros_like(like)
     drawn = draw(MADE[generator] if generator < 0 else _GENERATORS[generator], function, arguments, names, size)
     return torch.zeros_like(like) if function == "seed" else torch.from_numpy(np.asarray(drawn))

@@ -35,7 +35,7 @@ def _draw(
         return torch.zeros_like(like)
     generator = GENERATORS[number]
     if function == "manual_seed":
-        generator.manual_seed(int(arguments[0]))
+        generator.manual_seed(int(given[0].item()))
         return torch.zeros_like(like)
     if function in IN_PLACE:
         made: torch.Tensor = getattr(torch.empty_like(like), function)(*arguments, generator=generator)

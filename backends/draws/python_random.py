@@ -25,7 +25,7 @@ FUNCTIONS: Final = frozenset((
 ))  # fmt: skip
 """Methods of generators that give one number."""
 MAKE: Final = "Random"
-"""What makes a generator of a seed, in their place."""
+"""What makes a generator, in their place: its seed is what the tensor says."""
 _LIBRARY: Final = torch.library.Library("framejit", "FRAGMENT")
 _LIBRARY.define(
     "drawn_number(str function, Scalar[] arguments, bool is_int, int generator, Tensor like) -> Tensor",
@@ -49,7 +49,7 @@ def _draw(
     function: str, arguments: Sequence[int | float], is_int: bool, generator: int, like: torch.Tensor
 ) -> torch.Tensor:
     if function == MAKE:
-        MADE.put(generator, random.Random(arguments[0]))
+        MADE.put(generator, random.Random(int(like.item())))
         return torch.zeros((), dtype=torch.int64)
     method = getattr(GENERATORS[generator], function)
     number = method(arguments) if function == "choice" else method(*arguments)

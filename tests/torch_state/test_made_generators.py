@@ -176,3 +176,53 @@ def test_more_than_a_graph_makes():
         return [x * random.Random(n).random() for n in range(40)]
 
     check(fn, X, graphs=None, breaks=None, calls=1)
+
+
+SEEDED = {
+    "torch.Generator": lambda n: torch.rand(2, 3, generator=torch.Generator().manual_seed(n)),
+    "random.Random": lambda n: random.Random(n * 1000 + 7).random(),
+    "default_rng": lambda n: torch.from_numpy(np.random.default_rng(n).normal(size=(2, 3))),
+    "RandomState": lambda n: np.random.RandomState(seed=n + 3).uniform(),
+}
+
+
+@pytest.mark.parametrize("draw", SEEDED.values(), ids=SEEDED)
+def test_seeds_that_change(draw):
+    pair = Pair(lambda: lambda x, n: x * draw(n))
+    for n in (0, 1, 2, 3, 2**31 - 1, 2):
+        pair.call(X, n)
+    assert pair.graphs <= 3 and not pair.breaks
+
+
+@pytest.mark.parametrize("draw", SEEDED.values(), ids=SEEDED)
+def test_seeds_that_are_counted(draw):
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.step = 0
+
+        def forward(self, x):
+            self.step += 1
+            return x + draw(self.step)
+
+    def make():
+        module = Model()
+        return module, lambda: module.step
+
+    pair = Pair(make)
+    for _ in range(5):
+        pair.call(X)
+    assert pair.graphs <= 3 and not pair.breaks
+
+
+@pytest.mark.parametrize("draw", SEEDED.values(), ids=SEEDED)
+def test_seeds_that_may_be_refused(draw):
+    def fn(x, n):
+        try:
+            return x * draw(n)
+        except (ValueError, TypeError, RuntimeError, OverflowError) as e:
+            return x, str(e)
+
+    pair = Pair(lambda: fn)
+    for n in (1, 2, -1, 3, 2**40, 2**63, 2**70, -(2**63), True, 4):
+        pair.call(X, n)

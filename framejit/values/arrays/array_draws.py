@@ -24,6 +24,7 @@ from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.tensors.seeds import seed_in_tensor
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import wraps
 
@@ -131,11 +132,13 @@ def _make(
     """`np.random.default_rng(seed)` and `np.random.RandomState(seed)`."""
     given = [*args, *kwargs.values()]
     seed = realize(frame, given[0]) if len(given) == 1 and kwargs.keys() <= {"seed"} else NONE
-    if not isinstance(seed, ConstantValue) or type(seed.value) is not int or not 0 <= seed.value < 2**32:
-        return None
-    made = made_generator(frame, cls)
-    if made is not None:
-        _draw(frame, made.number, name, [seed.value], [], None, np.zeros((), dtype=np.int64))
+    if isinstance(seed, ConstantValue) and (type(seed.value) is not int or not 0 <= seed.value < 2**32):
+        return None  # numpy has a say
+    number = seed_in_tensor(frame, seed)
+    made = None if number is None else made_generator(frame, cls)
+    if made is not None and number is not None:
+        of = [ConstantValue(made.number), ConstantValue(name), ListValue([]), ListValue([]), NONE, number]
+        frame.capture.graph.call(DRAWN_BY_NUMPY, of)
     return made
 
 

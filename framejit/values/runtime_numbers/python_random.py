@@ -22,6 +22,7 @@ from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_
 from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.tensors.seeds import seed_in_tensor
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -232,11 +233,11 @@ def _call_on_generator(
 def _make(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`random.Random(seed)`."""
     seed = realize(frame, args[0]) if len(args) == 1 and not kwargs else NONE
-    if not isinstance(seed, ConstantValue) or type(seed.value) is not int or abs(seed.value) > _MOST:
-        return None
-    made = made_generator(frame, random.Random)
-    if made is not None:
-        _drawn(frame, MAKE, [seed.value], True, made.number, (0, 0))
+    number = seed_in_tensor(frame, seed)
+    made = None if number is None else made_generator(frame, random.Random)
+    if made is not None and number is not None:
+        is_int, generator = ConstantValue(True), ConstantValue(made.number)
+        frame.capture.graph.call(DRAWN, [ConstantValue(MAKE), ListValue([]), is_int, generator, number])
     return made
 
 

@@ -17,6 +17,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator
 from framejit.values.objects.user_object import ObjectValue
+from framejit.values.tensors.seeds import seed_in_tensor
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
 if TYPE_CHECKING:
@@ -187,12 +188,12 @@ def _call_on_generator(
     frame: Frame, owner: ObjectValue, name: str, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """`generator.manual_seed(number)`."""
-    numbers = _numbers(frame, args) if name == "manual_seed" and len(args) == 1 and not kwargs else None
-    seeds = numbers is not None and type(numbers[0]) is int and -(2**63) <= numbers[0] < 2**63
-    generator = _guarded(frame, owner) if seeds else None
-    if numbers is None or generator is None:
+    is_seed = name == "manual_seed" and len(args) == 1 and not kwargs
+    seed = seed_in_tensor(frame, realize(frame, args[0])) if is_seed else None
+    generator = None if seed is None else _guarded(frame, owner)
+    if seed is None or generator is None:
         raise written_in_c(owner, name)
-    _drawn(frame, _made(frame, [ListValue([])], {}), [], name, numbers, generator)
+    _drawn(frame, _made(frame, [ListValue([])], {}), [seed], name, [], generator)
     return owner
 
 
