@@ -11,6 +11,7 @@ from framejit.values.builtins import (
     constructors,
     copying,
     formatting,
+    hashes,
     iteration,
     iterator_tools,
     json_text,
