@@ -419,7 +419,7 @@ class Capture:
             len(self.weak_references), len(self.called_back), len(self.caught_warnings), len(self.scalar_inputs),
             len(self.made_classes), self.ids_taken, self.distinct.told, self.effects.outside,
             len(self.effects.cached_calls), len(self.graph.finite_checks), self.graph.n_known, self.graph.graph,
-            self.overrides.met, len(self.sizes.leaves),
+            self.overrides.met, len(self.sizes.leaves), len(self.graph.leaves),
         )
 
     # ---- objects ----------------------------------------------------------------------------------

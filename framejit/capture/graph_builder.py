@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
     from framejit.values.tensors.copies import Copy
+    from framejit.values.tensors.gradient_hooks import Cut
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(
@@ -100,6 +101,8 @@ class GraphBuilder:
         self.copies: list[Copy] = []
         self.leaves: list[TensorValue] = []
         """The tensors made here that captured code wants gradients for."""
+        self.cuts: list[Cut] = []
+        """The histories that were cut off."""
         self.writes = GraphWrites(self.graph)
         self.wants_gradients = False
         """Whether an input requires gradients."""

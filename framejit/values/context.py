@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
+    from framejit.values.tensors.gradient_hooks import Cut
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue
 
@@ -213,6 +214,7 @@ class Graph(Protocol):
     has_stamped_histories: bool
     copies: list[Copy]
     leaves: list[TensorValue]
+    cuts: list[Cut]
     graph: fx.Graph
     n_ops: int
 

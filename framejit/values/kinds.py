@@ -54,6 +54,7 @@ from framejit.values.tensors import (
     collectives,
     conversions,
     dispatch_guards,
+    gradient_hooks,
     gradients,
     overrides,
     own_generators,

@@ -65,6 +65,8 @@ def compiled_entry(
     failure: GraphFailure | None = None
     keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
+    for cut in capture.graph.cuts:
+        cut.check(cg)
     if has_nodes:
         cg.left_state = capture.leave_state_to_replacement()
         capture.sizes.drop_unused_nodes()

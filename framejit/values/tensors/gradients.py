@@ -28,6 +28,7 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
+    from framejit.values.tensors.gradient_hooks import Cut
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
@@ -44,6 +45,8 @@ def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not outputs or not inputs or _flag(given, "is_grads_batched"):
         raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
     for leaf in _leaves(frame, outputs):
+        if leaf.cut is not None:
+            leaf.cut.refuse(frame, "of what torch.autograd.grad() goes through")
         _check_leaf(frame, leaf, ("_backward_hooks",))
     flags: dict[str, Any] = {
         name: _flag(given, name)
@@ -76,7 +79,8 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
             "backward(create_graph=True), whose gradients have a history", "FJ107", "use torch.autograd.grad"
         )
     outputs = _tensors(frame, tensors)
-    leaves = _leaves(frame, outputs)
+    stages = _stages(frame, outputs, _incoming(frame, incoming))
+    leaves = [*dict.fromkeys(leaf for stage in stages for leaf in stage.leaves if leaf.cut is None)]
     _check_no_processes(frame, leaves)
     if "inputs" in given and not is_none(realize(frame, given["inputs"])):
         named = _tensors(frame, given["inputs"])
@@ -88,20 +92,35 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
         raise Unsupported("backward() of a tensor that no parameter leads to", "FJ107")
     for leaf in leaves:
         _check_leaf(frame, leaf, ("_backward_hooks", "_post_accumulate_grad_hooks"))
-    kept = [_gradient_so_far(frame, leaf) for leaf in named]
-    flags = {"retain_graph": _flag(given, "retain_graph"), "allow_unused": True}
-    found = _gradients(frame, outputs, named, _incoming(frame, incoming), flags)
+    kept = {leaf: _gradient_so_far(frame, leaf) for leaf in named}
+    retains = _flag(given, "retain_graph")
+    found: dict[TensorValue, TensorValue] = {}
     taken: list[Value] = []
-    for leaf, before, gradient in zip(named, kept, found, strict=True):
-        if not isinstance(gradient, TensorValue):
-            continue
-        if before is not None:
-            frame.capture.graph.call("add_", [before, gradient], is_method=True)
-            continue
-        is_free = not any(gradient is other for other in taken)
-        taken.append(gradient)
-        leaf.setattr(frame, "grad", _laid_out(frame, leaf, gradient, is_free))
+    for number, stage in enumerate(stages):
+        later = stages[number + 1 :]
+        asked = [leaf for leaf in stage.leaves if leaf.cut is not None or leaf in kept]
+        flags = {"retain_graph": retains or any(map(stage.overlaps, later)), "allow_unused": True}
+        if asked and stage.begins(frame, found):
+            gradients = _gradients(frame, stage.outputs, asked, stage.incoming, flags)
+            for leaf, gradient in zip(asked, gradients, strict=True):
+                if isinstance(gradient, TensorValue):
+                    found[leaf] = gradient if leaf not in found else _sum(frame, found[leaf], gradient)
+        for leaf in asked:
+            if leaf.cut is None and leaf in found and not any(leaf in each.leaves for each in later):
+                _accumulate(frame, leaf, kept[leaf], found[leaf], taken)
     return NONE
+
+
+def _accumulate(
+    frame: Frame, leaf: TensorValue, before: TensorValue | None, gradient: TensorValue, taken: list[Value]
+) -> None:
+    """Add a gradient to what its leaf had `before`. `taken`: new ones that leaves have taken."""
+    if before is not None:
+        frame.capture.graph.call("add_", [before, gradient], is_method=True)
+        return
+    is_free = not any(gradient is other for other in taken)
+    taken.append(gradient)
+    leaf.setattr(frame, "grad", _laid_out(frame, leaf, gradient, is_free))
 
 
 # ---- what is asked ------------------------------------------------------------------------------
@@ -143,6 +162,57 @@ def _incoming(frame: Frame, value: Value | None) -> list[Value] | None:
     return [item if is_none(item) else _tensors(frame, item)[0] for item in (realize(frame, i) for i in items)]
 
 
+def _sum(frame: Frame, before: TensorValue, gradient: TensorValue) -> TensorValue:
+    made = frame.capture.graph.call(torch.add, [before, gradient])
+    assert isinstance(made, TensorValue)
+    return made
+
+
+# ---- stages ---------------------------------------------------------------------------------------
+
+
+class _Stage:
+    """A part of a backward: from its beginning, or from a tensor whose gradient passes hooks, down to leaves and to the
+    next such tensors."""
+
+    def __init__(
+        self, frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None, cut: Cut | None = None
+    ) -> None:
+        self.outputs, self.incoming, self.cut = outputs, incoming, cut
+        self.leaves = _leaves(frame, outputs)
+
+    def begins(self, frame: Frame, found: dict[TensorValue, TensorValue]) -> bool:
+        """Have the gradient that earlier stages found pass the hooks; False if there is none."""
+        if self.cut is None:
+            return True
+        gradient = found.get(self.cut.tensor)
+        if gradient is None:
+            return False
+        self.incoming = [self.cut.passed(frame, gradient)]
+        return True
+
+    def overlaps(self, other: _Stage) -> bool:
+        """Whether both go through the same operations."""
+        mine, theirs = (
+            {node for node in _nodes([output.fake for output in stage.outputs]) if not hasattr(node, "variable")}
+            for stage in (self, other)
+        )
+        return not mine.isdisjoint(theirs)
+
+
+def _stages(frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None) -> list[_Stage]:
+    """The parts of a backward, in autograd's order: what was computed last comes first."""
+    stages = [_Stage(frame, outputs, incoming)]
+    cuts: list[Cut] = []
+    for stage in stages:  # which grow meanwhile
+        for leaf in stage.leaves:
+            if leaf.cut is not None and leaf.cut not in cuts:
+                leaf.cut.check_unwritten(frame.capture)
+                cuts.append(leaf.cut)
+                stages.append(_Stage(frame, [leaf.cut.made], None, leaf.cut))
+    return [stages[0], *sorted(stages[1:], key=lambda stage: -stage.cut.order if stage.cut is not None else 0)]
+
+
 # ---- leaves --------------------------------------------------------------------------------------
 
 
@@ -161,6 +231,14 @@ def _leaves(frame: Frame, outputs: Sequence[TensorValue]) -> list[TensorValue]:
 
 def leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """The tensors that autograd adds gradients up in, starting from outputs."""
+    for node in _nodes(outputs):
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor):
+            yield variable
+
+
+def _nodes(outputs: Sequence[torch.Tensor]) -> Iterator[Any]:
+    """Autograd's nodes that outputs lead to."""
     seen: set[Any] = set()
     waiting: list[Any] = []
     for output in reversed(outputs):
@@ -173,9 +251,7 @@ def leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
         if node in seen:
             continue
         seen.add(node)
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, torch.Tensor):
-            yield variable
+        yield node
         waiting += [following for following, _ in node.next_functions if following is not None]
 
 

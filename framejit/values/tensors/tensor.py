@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
     from framejit.values.tensors.copies import Copy
+    from framejit.values.tensors.gradient_hooks import Cut
     from framejit.values.tensors.requires_grad import Toggled
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
@@ -94,10 +96,12 @@ class TensorValue(Value):
         """For what stands for other memory: what it is a copy of."""
         self.toggled: Toggled | None = None
         """For what existed before, and captured code has frozen or thawed: what stands for it in either state."""
+        self.cut: Cut | None = None
+        """Where hooks of its gradients have cut off its history."""
 
     def identity(self) -> torch.Tensor:
         self._check_no_copy("the identity of a tensor")
-        return self.fake
+        return self.fake if self.cut is None else self.cut.made.fake
 
     def python_type(self) -> type:
         return self.cls
@@ -137,6 +141,8 @@ class TensorValue(Value):
         """The attribute that torch has under this name, whatever the class of the tensor has."""
         if name in ("is_leaf", "output_nr", "grad", "grad_fn") and self.fake.requires_grad:
             self._check_no_copy(f"attribute {name!r} of a tensor")
+            if self.cut is not None:
+                return self._of_cut(self.cut, name)
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
                 if id(self) in frame.capture.effects.written_tensors:
@@ -182,6 +188,14 @@ class TensorValue(Value):
         if fallback is not None:
             return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
         raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
+
+    def _of_cut(self, cut: Cut, name: str) -> Value:
+        """What torch has under this name, where another leaf stands for this tensor."""
+        if name == "is_leaf":
+            return ConstantValue(False)
+        if name == "grad" and cut.keeps_gradient:
+            return cut.gradient
+        raise Unsupported(f"attribute {name!r} of a tensor that is no leaf", "FJ107")
 
     def _hung(self, frame: Frame, name: str) -> Value | None:
         """What somebody hung on this very tensor in the place of what its class has; None where nobody did, or where
@@ -294,7 +308,7 @@ class TensorValue(Value):
 
     def _takes_gradient(self, value: Value) -> bool:
         """Whether this surely takes `value` for its gradient; torch has a say in all else."""
-        is_known = self.source is not None or self.fake.is_leaf
+        is_known = self.source is not None or self.fake.is_leaf and self.cut is None
         if not is_known or self.cls not in (torch.Tensor, torch.nn.Parameter) or value is self:
             return False
         if is_none(value):
@@ -346,7 +360,8 @@ class TensorValue(Value):
         frame.capture.graph.replace_data(self, data)
 
     def children(self) -> Iterator[Value]:
-        return iter(self.attrs.values())
+        held = iter(self.attrs.values())
+        return held if self.cut is None else chain(held, self.cut.children())
 
     def replay(self, cg: Codegen) -> None:
         if self.toggled is not None:
@@ -359,7 +374,8 @@ class TensorValue(Value):
     @property
     def is_plain(self) -> bool:
         """Whether it is an output of the graph as it is."""
-        return not self.attrs and self.copy_of is None and (self.source is not None or is_of_torch(module_of(self.cls)))
+        is_as_made = not self.attrs and self.copy_of is None and self.cut is None
+        return is_as_made and (self.source is not None or is_of_torch(module_of(self.cls)))
 
     # ---- methods ----------------------------------------------------------------------------
 
@@ -475,6 +491,9 @@ class TensorValue(Value):
         self._check_alive()
         if self.copy_of is not None:
             self.copy_of.hand_out(cg, self)
+            return
+        if self.cut is not None:
+            self.cut.hand_out(cg)
             return
         if is_of_torch(module_of(self.cls)):
             cg.load_graph_output(self)
