@@ -82,6 +82,15 @@ class NeedsHistories(Exception):
     gradients."""
 
 
+class NeedsStandIns(Exception):
+    """Capture again, with leaves of the graph in the place of the tensors that these sources lead to, for hooks to be
+    called where their gradients come; None: with no such leaves at all."""
+
+    def __init__(self, names: frozenset[str] | None) -> None:
+        super().__init__(names)
+        self.names = names
+
+
 class RaisesAsCompiled(Exception):
     """Capture again, and tell libraries that nothing is compiled: what they do for a compiler raises."""
 

@@ -44,6 +44,7 @@ from framejit.signals import (
     FunctionStaysWhole,
     ImportUnderWay,
     NeedsHistories,
+    NeedsStandIns,
     RaisesAsCompiled,
     Restart,
     SizesMustBeKnown,
@@ -76,6 +77,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     numbers_are_sizes = is_built_in(compilation.options.backend)
     whole_functions: set[type] = set()
     needs_histories = False
+    stand_ins: frozenset[str] | None = frozenset()
     options = compilation.options
     budget = Budget(may_wait=options.unasked and config.compile_after > 0 and options.backend is fuse)
     for _ in range(MAX_RESTARTS):
@@ -86,6 +88,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
         )
         capture.whole_functions = whole_functions
         capture.graph.needs_histories = needs_histories
+        capture.graph.stand_ins_for = stand_ins
         # elsewhere the graph breaks where data has sizes, and what comes after knows them
         if compilation.options.fullgraph or numbers_are_sizes:
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes, not compilation.options.fullgraph)
@@ -112,6 +115,9 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
         except FunctionStaysWhole as stays:
             whole_functions.add(stays.function)
             forced.clear()  # steps are counted anew
+        except NeedsStandIns as needs:
+            stand_ins = None if needs.names is None or stand_ins is None else stand_ins | needs.names
+            forced.clear()  # what is broken at may be captured now, or broken elsewhere
         except RaisesAsCompiled:
             compilation.points.raises_as_compiled = True
             forced.clear()  # steps are counted anew

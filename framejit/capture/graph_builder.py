@@ -37,6 +37,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.runtime_numbers.number_sizes import with_sizes
+from framejit.values.tensors.requires_grad import Toggled
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -103,6 +104,11 @@ class GraphBuilder:
         """The tensors made here that captured code wants gradients for."""
         self.cuts: list[Cut] = []
         """The histories that were cut off."""
+        self.stand_ins_for: frozenset[str] | None = frozenset()
+        """Names of the sources of tensors that leaves of the graph are to stand for; None where there may be none."""
+        self.stand_ins: list[TensorValue] = []
+        """The inputs that leaves of the graph stand for."""
+        self._n_taken_out = 0
         self.writes = GraphWrites(self.graph)
         self.wants_gradients = False
         """Whether an input requires gradients."""
@@ -137,7 +143,22 @@ class GraphBuilder:
         self.examples.append(tensor)
         self._places[node] = self._places[id(value)] = len(self.inputs) - 1
         self.wants_gradients = self.wants_gradients or fake.requires_grad
+        if self.stand_ins_for and source.name() in self.stand_ins_for:
+            self._put_stand_in(value)
         return value
+
+    def _put_stand_in(self, value: TensorValue) -> None:
+        """Have a leaf over its memory stand for an input that requires gradients, where that can be."""
+        fake = value.fake
+        is_plain = fake.requires_grad and not fake._has_symbolic_sizes_strides
+        if not is_plain or self._n_taken_out or torch.is_inference_mode_enabled():
+            return
+        leaf = self.call("detach", [value], is_method=True)
+        assert isinstance(leaf, TensorValue)
+        self.make_leaf(leaf)
+        value.node, value.fake = leaf.node, leaf.fake
+        value.toggled = Toggled(leaf=(leaf.node, leaf.fake))
+        self.stand_ins.append(value)
 
     def add_constant(self, tensor: torch.Tensor, name: str) -> TensorValue:
         """An input that is the same tensor in each call, which nobody but the graph has, nor writes into."""
@@ -368,10 +389,12 @@ class GraphBuilder:
         """The nodes made in the block are going to be taken out of the graph, and may not run at all: what they check
         is not checked by them."""
         checks, self.finite_checks = self.finite_checks, {}
+        self._n_taken_out += 1
         try:
             yield
         finally:
             self.finite_checks = checks
+            self._n_taken_out -= 1
 
     # ---- nodes once more ------------------------------------------------------------------
 

@@ -215,6 +215,8 @@ class Graph(Protocol):
     copies: list[Copy]
     leaves: list[TensorValue]
     cuts: list[Cut]
+    stand_ins_for: frozenset[str] | None
+    stand_ins: list[TensorValue]
     graph: fx.Graph
     n_ops: int
 

@@ -37,6 +37,7 @@ from framejit.guards.guard import GuardRecord, record
 from framejit.guards.lower import LoweredGuards, lowered
 from framejit.guards.tree_text import render
 from framejit.kept.store import tell_not_kept
+from framejit.values.tensors.gradient_hooks import check_hooks
 from framejit.values.tensors.tensor import TensorValue
 
 
@@ -65,8 +66,7 @@ def compiled_entry(
     failure: GraphFailure | None = None
     keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
-    for cut in capture.graph.cuts:
-        cut.check(cg)
+    check_hooks(cg)
     if has_nodes:
         cg.left_state = capture.leave_state_to_replacement()
         capture.sizes.drop_unused_nodes()

@@ -1,4 +1,5 @@
-"""The tables of hooks of modules: which hook is called is known, the number that its handle got is not looked at."""
+"""The tables of hooks of modules and tensors: which hook is called is known, the number that its handle got is
+not looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, DictSource, DictValueSource, IndexSource, KeySource
+from framejit.guards.sources import AttrSource, CallSource, DictSource, DictValueSource, IndexSource, KeySource
 from framejit.values.base import Value
 from framejit.values.containers.mapping import DictValue
 from framejit.values.lazy import LazyValue
@@ -17,19 +18,17 @@ if TYPE_CHECKING:
     from framejit.values.context import Capture, Frame
 
 _NAMES = frozenset(("_forward_hooks", "_forward_pre_hooks"))
+_OF_TENSORS = frozenset(("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
 def is_hook_table(obj: Any, source: Source) -> bool:
-    """Whether a dict is the table of the one hook of a module. The order of more is the OrderedDict's own, which no
-    guard sees where it doesn't look at the keys."""
-    return (
-        type(obj) is OrderedDict
-        and len(obj) == 1
-        and all(type(number) is int for number in dict.keys(obj))
-        and isinstance(source, KeySource)
-        and source.key.value in _NAMES
-        and isinstance(source.origin, DictSource)
-    )
+    """Whether a dict is the table of the one hook of a module or tensor. The order of more is the OrderedDict's own,
+    which no guard sees where it doesn't look at the keys."""
+    if type(obj) is not OrderedDict or len(obj) != 1 or not all(type(number) is int for number in dict.keys(obj)):
+        return False
+    if isinstance(source, AttrSource):
+        return source.attr in _OF_TENSORS
+    return isinstance(source, KeySource) and source.key.value in _NAMES and isinstance(source.origin, DictSource)
 
 
 class _Key(LazyValue):

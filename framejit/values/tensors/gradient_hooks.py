@@ -18,11 +18,12 @@ from torch.utils.hooks import RemovableHandle
 
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.metadata import version_of
-from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.signals import NeedsStandIns, Unsupported
+from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.tensors.gradients import leaf_fakes
+from framejit.values.tensors.hook_calls import passed
 from framejit.values.tensors.tensor import METHODS, TensorValue
 from framejit.values.wrap import from_python
 
@@ -110,7 +111,7 @@ class Cut:
     def passed(self, frame: Frame, gradient: TensorValue) -> TensorValue:
         """What comes of a gradient that passes the hooks."""
         for _, hook in self.hooks.entries:
-            gradient = call_hook(frame, hook, gradient)
+            gradient = passed(frame, hook, gradient)
         if self.keeps_gradient:
             contiguous: dict[str, Value] = {"memory_format": ConstantValue(torch.contiguous_format)}
             graph = frame.capture.graph
@@ -128,50 +129,28 @@ class Cut:
     def check(self, cg: Codegen) -> None:
         """Break the graph at the first hook, should gradients be asked for outside that lead here."""
         self.check_unwritten(cg.capture)
-        leaf = self.tensor.fake
-        results = [value.fake for value in (*cg.outputs, *cg.capture.graph.inputs)]
-        if any(fake is leaf for fake in results) or any(
-            any(found is leaf for found in leaf_fakes([fake])) and not _is_spent(fake)
-            for fake in results
-            if fake.requires_grad
-        ):
+        if _is_led_to(cg, self.tensor.fake):
             cg.capture.break_at(self.made_at, _refusal("of what a result's gradients go through"))
 
 
-def call_hook(frame: Frame, hook: Value, gradient: TensorValue) -> TensorValue:
-    """What a hook makes of a gradient."""
-    with _without_gradients(frame):
-        try:
-            given = realize(frame, frame.call(hook, [gradient], {}))
-        except Raised as e:
-            raise Unsupported(f"a hook of gradients that raises {e.value.cls.__name__}", "FJ107") from None
-    if is_none(given):
-        return gradient
-    if not isinstance(given, TensorValue) or given.cls is not torch.Tensor or not _alike(given.fake, gradient.fake):
-        raise Unsupported("a hook of gradients that gives something else than a gradient of its tensor", "FJ107")
-    return given
+def check_hooks(cg: Codegen) -> None:
+    """See to it that no gradients are asked for outside that lead to leaves of the graph."""
+    graph = cg.capture.graph
+    for cut in graph.cuts:
+        cut.check(cg)
+    if any(value.toggled is not None and _is_led_to(cg, value.toggled.own_leaf()) for value in graph.stand_ins):
+        raise NeedsStandIns(None)
 
 
-class _without_gradients:
-    """The block captures what autograd calls, in the mode that it has then."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.capture, self.enabled = frame.capture, torch.is_grad_enabled()
-
-    def __enter__(self) -> None:
-        self._set(False)
-
-    def __exit__(self, *raised: object) -> None:
-        self._set(True)
-
-    def _set(self, enabled: bool) -> None:
-        if self.enabled:
-            self.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (enabled,), 0)
-
-
-def _alike(given: torch.Tensor, gradient: torch.Tensor) -> bool:
-    what = "shape", "dtype", "device", "layout", "requires_grad"
-    return all(getattr(given, name) == getattr(gradient, name) for name in what)
+def _is_led_to(cg: Codegen, leaf: torch.Tensor) -> bool:
+    """Whether a gradient that is asked for outside may lead to a leaf of the graph."""
+    results = [value.fake for value in cg.outputs]
+    written = [value.fake for value in cg.capture.graph.inputs if value.fake is not leaf]
+    return any(
+        fake is leaf or any(found is leaf for found in leaf_fakes([fake])) and not _is_spent(fake)
+        for fake in (*results, *written)
+        if fake.requires_grad
+    )
 
 
 def _is_spent(fake: torch.Tensor) -> bool:

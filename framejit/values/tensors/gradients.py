@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,11 +19,13 @@ from torch.autograd.graph import get_gradient_edge
 
 from framejit.environment.hook_handles import remove_hook
 from framejit.guards.sources import AttrSource
-from framejit.signals import NeedsHistories, Unsupported
+from framejit.signals import NeedsHistories, NeedsStandIns, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import handles
+from framejit.values.tensors.hook_calls import passed, told
 from framejit.values.tensors.tensor import METHODS, TensorValue
 from framejit.values.wrap import from_python
 
@@ -35,6 +38,8 @@ _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
 """Whether a leaf may say of which dtype its gradients are to be."""
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
+_BEHIND = "_post_accumulate_grad_hooks"
+"""Where a leaf has the hooks that are told of it when its gradient has been added up."""
 _METHOD = inspect.signature(torch.Tensor.backward)
 
 
@@ -44,10 +49,13 @@ def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     outputs, inputs = (_tensors(frame, given[name]) for name in ("outputs", "inputs"))
     if not outputs or not inputs or _flag(given, "is_grads_batched"):
         raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
-    for leaf in _leaves(frame, outputs):
+    leaves = _leaves(frame, outputs)
+    for leaf in leaves:
         if leaf.cut is not None:
             leaf.cut.refuse(frame, "of what torch.autograd.grad() goes through")
-        _check_leaf(frame, leaf, ("_backward_hooks",))
+        _check_leaf(frame, leaf)
+    if _hooks_of(frame, leaves, "_backward_hooks"):
+        raise Unsupported("gradients that pass hooks of the program", "FJ107")
     flags: dict[str, Any] = {
         name: _flag(given, name)
         for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
@@ -91,7 +99,12 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
     if not named:
         raise Unsupported("backward() of a tensor that no parameter leads to", "FJ107")
     for leaf in leaves:
-        _check_leaf(frame, leaf, ("_backward_hooks", "_post_accumulate_grad_hooks"))
+        _check_leaf(frame, leaf)
+    passing, followed = _hooks_of(frame, named, "_backward_hooks"), _hooks_of(frame, named, _BEHIND)
+    _check_stand_ins(frame, passing)
+    has_hooks = bool(passing or followed)
+    if has_hooks and len(stages) > 1:
+        raise Unsupported("backward() with hooks of leaves beside those of what was computed", "FJ107")
     kept = {leaf: _gradient_so_far(frame, leaf) for leaf in named}
     retains = _flag(given, "retain_graph")
     found: dict[TensorValue, TensorValue] = {}
@@ -101,13 +114,20 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
         asked = [leaf for leaf in stage.leaves if leaf.cut is not None or leaf in kept]
         flags = {"retain_graph": retains or any(map(stage.overlaps, later)), "allow_unused": True}
         if asked and stage.begins(frame, found):
-            gradients = _gradients(frame, stage.outputs, asked, stage.incoming, flags)
+            order: list[int] | None = [] if has_hooks else None
+            gradients = _gradients(frame, stage.outputs, asked, stage.incoming, flags, order)
+            if order is not None:
+                asked, gradients = [asked[place] for place in order], [gradients[place] for place in order]
             for leaf, gradient in zip(asked, gradients, strict=True):
                 if isinstance(gradient, TensorValue):
                     found[leaf] = gradient if leaf not in found else _sum(frame, found[leaf], gradient)
         for leaf in asked:
             if leaf.cut is None and leaf in found and not any(leaf in each.leaves for each in later):
+                for hook in passing.get(leaf, ()):
+                    found[leaf] = passed(frame, hook, found[leaf])
                 _accumulate(frame, leaf, kept[leaf], found[leaf], taken)
+                for hook in followed.get(leaf, ()):
+                    told(frame, hook, leaf)
     return NONE
 
 
@@ -255,21 +275,47 @@ def _nodes(outputs: Sequence[torch.Tensor]) -> Iterator[Any]:
         waiting += [following for following, _ in node.next_functions if following is not None]
 
 
-def _check_leaf(frame: Frame, leaf: TensorValue, names: Sequence[str]) -> None:
-    """Guards that the program has no hooks on a leaf, which would run in the midst of the graph, and has not asked for
-    gradients of another dtype."""
+def _check_leaf(frame: Frame, leaf: TensorValue) -> None:
+    """Guards that the program has not asked for gradients of another dtype than a leaf has; and that it has no hooks on
+    the leaf's node."""
     if leaf.source is None:
         return
     real = frame.capture.real_object(leaf)
-    for name in names:
-        if not is_none(realize(frame, frame.wrap(getattr(real, name), AttrSource(leaf.source, name)))):
-            raise Unsupported("gradients that pass hooks of the program", "FJ107")
     if _HAS_DTYPES:
         dtype = realize(frame, frame.wrap(real.grad_dtype, AttrSource(leaf.source, "grad_dtype")))
         if dtype.constant() is not real.dtype:
             raise Unsupported("gradients of another dtype than their leaf has", "FJ107")
     if _has_hooks_of_nodes(real):
         raise Unsupported("gradients that pass hooks of the program on nodes of autograd", "FJ107")
+
+
+def _hooks(frame: Frame, leaf: TensorValue, name: str) -> list[Value]:
+    """The hooks that the program has put on a leaf which existed before; guarded."""
+    if leaf.source is None:
+        return []
+    table = realize(frame, frame.wrap(getattr(frame.capture.real_object(leaf), name), AttrSource(leaf.source, name)))
+    if is_none(table):
+        return []
+    if not isinstance(table, DictValue):
+        raise Unsupported("gradients that pass hooks of the program", "FJ107")
+    return [realize(frame, hook) for _, hook in table.keys_and_values()]
+
+
+def _hooks_of(frame: Frame, leaves: list[TensorValue], name: str) -> dict[TensorValue, list[Value]]:
+    """Those of the leaves that have hooks, with these."""
+    return {leaf: hooks for leaf in leaves if (hooks := _hooks(frame, leaf, name))}
+
+
+def _check_stand_ins(frame: Frame, passing: dict[TensorValue, list[Value]]) -> None:
+    """Autograd would call the hooks of leaves when the graph runs, and once more they are in the graph: leaves of its
+    own have to stand for those with hooks."""
+    graph = frame.capture.graph
+    lacking = [leaf for leaf in passing if not any(leaf is each for each in graph.stand_ins)]
+    names = frozenset(leaf.source.name() for leaf in lacking if leaf.source is not None)
+    if lacking and (graph.stand_ins_for is None or not names.isdisjoint(graph.stand_ins_for)):
+        raise Unsupported("gradients that pass hooks of the program", "FJ107")
+    if lacking:
+        raise NeedsStandIns(names)
 
 
 def _has_hooks_of_nodes(leaf: torch.Tensor) -> bool:
@@ -326,9 +372,10 @@ def _metadata_of_node(leaf: torch.Tensor) -> Any:
 
 def _gradients(
     frame: Frame, outputs: list[TensorValue], inputs: list[TensorValue], incoming: list[Value] | None,
-    flags: dict[str, Any],
+    flags: dict[str, Any], order: list[int] | None = None,
 ) -> list[Value]:
-    """The gradients of outputs for each input; None where there is none."""
+    """The gradients of outputs for each input; None where there is none. To `order` the places of the inputs are added,
+    as autograd comes to them."""
     graph = frame.capture.graph
     fakes: Any = (
         tuple(output.fake for output in outputs), tuple(tensor.fake for tensor in inputs),
@@ -338,7 +385,8 @@ def _gradients(
     )
     if flags.get("create_graph") and graph.has_stamped_histories:
         raise NeedsHistories
-    found = graph.metadata.run(_on_fakes, False, fakes, flags)
+    with _ordered(fakes[1], order):
+        found = graph.metadata.run(_on_fakes, False, fakes, flags)
     given = {id(fake) for group in fakes if group is not None for fake in group}
     if any(id(gradient) in given for gradient in found):
         raise Unsupported("a gradient that is one of the tensors given", "FJ107")
@@ -347,6 +395,20 @@ def _gradients(
         for group in (outputs, inputs, incoming)
     )
     return list(graph.add_gradients(nodes, flags, tuple(found)).iterate(frame))
+
+
+@contextmanager
+def _ordered(fakes: Sequence[torch.Tensor], order: list[int] | None) -> Iterator[None]:
+    """To `order` the places of the tensors are added, as a backward in the block comes to them."""
+    handles = []
+    if order is not None:
+        for place, fake in enumerate(fakes):
+            handles.append(fake.register_hook(lambda _, place=place: order.append(place)))
+    try:
+        yield
+    finally:
+        for handle in reversed(handles):
+            remove_hook(handle)
 
 
 def _on_fakes(*args: Any, **kwargs: Any) -> Any:

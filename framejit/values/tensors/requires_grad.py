@@ -40,6 +40,10 @@ class Toggled:
     made_at: int | None = None
     """The step at which a leaf was made that is not the program's own."""
 
+    def own_leaf(self) -> torch.Tensor:
+        assert self.leaf is not None
+        return self.leaf[1]
+
     def check(self, cg: Codegen) -> None:
         """Breaks the graph at the change where results would lead to a leaf that is not the program's own."""
         if self.made_at is None or self.leaf is None:

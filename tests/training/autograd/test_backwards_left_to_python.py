@@ -63,20 +63,6 @@ def test_losses_without_gradients(make_loss):
     both(lambda: (leaf(3),), step, lambda: (leaf(3).detach(),), breaks=True)
 
 
-def test_hooks_of_the_program():
-    def hooked(number, module, seen):
-        if number == 1:
-            module[0].weight.register_hook(lambda gradient: gradient * 2)
-        if number == 2:
-            module[0].bias.register_post_accumulate_grad_hook(lambda w: seen.append(round(w.grad.norm().item(), 9)))
-
-    def step(module, seen, x, y):
-        loss_of(module, x, y).backward()
-        return list(seen)
-
-    both(lambda: (perceptron(), []), step, batch, before=hooked, breaks=True)
-
-
 def test_hooks_on_nodes_of_autograd():
     def make():
         module = perceptron()
