@@ -108,6 +108,8 @@ class GraphBuilder:
         """Names of the sources of tensors that leaves of the graph are to stand for; None where there may be none."""
         self.stand_ins: list[TensorValue] = []
         """The inputs that leaves of the graph stand for."""
+        self.reentrant: list[tuple[int, list[torch.Tensor]]] = []
+        """Checkpoints with `use_reentrant=True`: at which steps of the capture, with what results."""
         self._n_taken_out = 0
         self.writes = GraphWrites(self.graph)
         self.wants_gradients = False

@@ -217,6 +217,7 @@ class Graph(Protocol):
     cuts: list[Cut]
     stand_ins_for: frozenset[str] | None
     stand_ins: list[TensorValue]
+    reentrant: list[tuple[int, list[torch.Tensor]]]
     graph: fx.Graph
     n_ops: int
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from framejit.fakes.arguments import tensors_in
@@ -22,7 +23,7 @@ from framejit.signals import NeedsStandIns, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.methods import BuiltinMethods, method
-from framejit.values.tensors.gradients import leaf_fakes
+from framejit.values.tensors.gradients import REENTRANT, nodes_of
 from framejit.values.tensors.hook_calls import passed
 from framejit.values.tensors.tensor import METHODS, TensorValue
 from framejit.values.wrap import from_python
@@ -138,16 +139,20 @@ def check_hooks(cg: Codegen) -> None:
     graph = cg.capture.graph
     for cut in graph.cuts:
         cut.check(cg)
+    for made_at, made in graph.reentrant:
+        if any(_is_led_to(cg, fake) for fake in made):
+            cg.capture.break_at(made_at, Unsupported(REENTRANT, "FJ107"))
     if any(value.toggled is not None and _is_led_to(cg, value.toggled.own_leaf()) for value in graph.stand_ins):
         raise NeedsStandIns(None)
 
 
-def _is_led_to(cg: Codegen, leaf: torch.Tensor) -> bool:
-    """Whether a gradient that is asked for outside may lead to a leaf of the graph."""
+def _is_led_to(cg: Codegen, tensor: torch.Tensor) -> bool:
+    """Whether a gradient that is asked for outside may lead to a tensor of the graph."""
     results = [value.fake for value in cg.outputs]
-    written = [value.fake for value in cg.capture.graph.inputs if value.fake is not leaf]
+    written = [value.fake for value in cg.capture.graph.inputs if value.fake is not tensor]
+    node = get_gradient_edge(tensor).node
     return any(
-        fake is leaf or any(found is leaf for found in leaf_fakes([fake])) and not _is_spent(fake)
+        fake is tensor or any(found is node for found in nodes_of([fake])) and not _is_spent(fake)
         for fake in (*results, *written)
         if fake.requires_grad
     )

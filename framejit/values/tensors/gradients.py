@@ -38,9 +38,10 @@ _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
 """Whether a leaf may say of which dtype its gradients are to be."""
 _GRAD = inspect.signature(torch.autograd.grad)
 _BACKWARD = inspect.signature(torch.autograd.backward)
+_METHOD = inspect.signature(torch.Tensor.backward)
 _BEHIND = "_post_accumulate_grad_hooks"
 """Where a leaf has the hooks that are told of it when its gradient has been added up."""
-_METHOD = inspect.signature(torch.Tensor.backward)
+REENTRANT = "torch.utils.checkpoint with use_reentrant=True, but for one backward() to all leaves"
 
 
 @handles(torch.autograd.grad)
@@ -49,6 +50,7 @@ def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     outputs, inputs = (_tensors(frame, given[name]) for name in ("outputs", "inputs"))
     if not outputs or not inputs or _flag(given, "is_grads_batched"):
         raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
+    _check_reentrant(frame)
     leaves = _leaves(frame, outputs)
     for leaf in leaves:
         if leaf.cut is not None:
@@ -103,6 +105,8 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
     passing, followed = _hooks_of(frame, named, "_backward_hooks"), _hooks_of(frame, named, _BEHIND)
     _check_stand_ins(frame, passing)
     has_hooks = bool(passing or followed)
+    if has_hooks or len(stages) > 1 or len(named) < len(leaves) or _flag(given, "retain_graph"):
+        _check_reentrant(frame)
     if has_hooks and len(stages) > 1:
         raise Unsupported("backward() with hooks of leaves beside those of what was computed", "FJ107")
     kept = {leaf: _gradient_so_far(frame, leaf) for leaf in named}
@@ -214,7 +218,7 @@ class _Stage:
     def overlaps(self, other: _Stage) -> bool:
         """Whether both go through the same operations."""
         mine, theirs = (
-            {node for node in _nodes([output.fake for output in stage.outputs]) if not hasattr(node, "variable")}
+            {node for node in nodes_of([output.fake for output in stage.outputs]) if not hasattr(node, "variable")}
             for stage in (self, other)
         )
         return not mine.isdisjoint(theirs)
@@ -251,13 +255,13 @@ def _leaves(frame: Frame, outputs: Sequence[TensorValue]) -> list[TensorValue]:
 
 def leaf_fakes(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """The tensors that autograd adds gradients up in, starting from outputs."""
-    for node in _nodes(outputs):
+    for node in nodes_of(outputs):
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor):
             yield variable
 
 
-def _nodes(outputs: Sequence[torch.Tensor]) -> Iterator[Any]:
+def nodes_of(outputs: Sequence[torch.Tensor]) -> Iterator[Any]:
     """Autograd's nodes that outputs lead to."""
     seen: set[Any] = set()
     waiting: list[Any] = []
@@ -287,6 +291,13 @@ def _check_leaf(frame: Frame, leaf: TensorValue) -> None:
             raise Unsupported("gradients of another dtype than their leaf has", "FJ107")
     if _has_hooks_of_nodes(real):
         raise Unsupported("gradients that pass hooks of the program on nodes of autograd", "FJ107")
+
+
+def _check_reentrant(frame: Frame) -> None:
+    """Breaks the graph at a checkpoint that has a backward of its own inside of the backward, where that may be seen or
+    is refused."""
+    for made_at, _ in frame.capture.graph.reentrant:
+        frame.capture.break_at(made_at, Unsupported(REENTRANT, "FJ107"))
 
 
 def _hooks(frame: Frame, leaf: TensorValue, name: str) -> list[Value]:

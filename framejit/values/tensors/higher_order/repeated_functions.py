@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
@@ -58,25 +59,26 @@ def _checkpoint(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
     }
     rest = {name: value for name, value in kwargs.items() if name not in options}
     known = {name: value.constant() for name, value in options.items()}
-    if (
-        not args
-        or known.get("use_reentrant") is not False
-        or not {"context_fn", "determinism_check", "debug"}.isdisjoint(rest)
-    ):
-        raise Unsupported(
-            "torch.utils.checkpoint with use_reentrant=True or options of its own", CODE, "pass use_reentrant=False"
-        )
+    reentrant = known.pop("use_reentrant", None)
+    if not args or type(reentrant) is not bool or not {"context_fn", "determinism_check", "debug"}.isdisjoint(rest):
+        raise Unsupported("torch.utils.checkpoint with options of its own", CODE, "pass use_reentrant=False")
     function, given = args[0], args[1:]
+    if reentrant and not torch.is_grad_enabled():
+        raise _unlike("without gradients")
     if not torch.is_grad_enabled():  # nothing is kept, and nothing computed again
         return frame.call(function, given, rest)
     if rest:
         raise Unsupported("torch.utils.checkpoint of a function with keyword arguments", CODE)
     tensors: list[TensorValue] = []
     form = tuple(structure(frame, value, tensors) for value in given)
+    made_at = frame.capture.seq
     nested = pure(frame, function, form, [tensor.fake for tensor in tensors], "torch.utils.checkpoint")
+    if reentrant:
+        _check_reentrant(frame, function, form, tensors, nested)
+        frame.capture.graph.reentrant.append((made_at, [result.fake for result in nested.results]))
 
     def run(*flat: torch.Tensor) -> Any:
-        return checkpoint(nested.module.forward, *flat, **known)
+        return checkpoint(nested.module.forward, *flat, use_reentrant=False, **known)
 
     nodes = (*(tensor.node for tensor in tensors), *nested.outside)
     made = frame.capture.graph.add(
@@ -85,6 +87,46 @@ def _checkpoint(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
         tuple(r.fake for r in nested.results),
     )
     return valued_form(nested.result_form, list(made.iterate(frame)))  # type: ignore[arg-type]
+
+
+def _check_reentrant(
+    frame: Frame, function: Value, form: tuple[Any, ...], tensors: list[TensorValue], nested: NestedGraph
+) -> None:
+    """Raises Unsupported unless a checkpoint with `use_reentrant=True`, which is an `autograd.Function` with a backward
+    of its own inside of the backward, gives what one without does."""
+    graph = frame.capture.graph
+    if not any(tensor.fake.requires_grad for tensor in tensors):
+        raise _unlike("of nothing that requires gradients, of which torch warns")
+    if any(isinstance(part, (tuple, list, dict)) for part in form):
+        raise _unlike("given a list, tuple or dict, in which it finds no tensors")
+    parts = nested.result_form if isinstance(nested.result_form, tuple) else (nested.result_form,)
+    if not all(isinstance(part, Leaf) for part in parts) or not all(r.fake.requires_grad for r in nested.results):
+        raise _unlike("with results that have no gradients")
+    fakes = [node.meta["val"] for node in nested.outside]
+    if any(fake.requires_grad and not fake.is_leaf for fake in fakes) or any(
+        fake is cut.tensor.fake for fake in fakes for cut in graph.cuts
+    ):
+        raise _unlike("whose function takes what was computed from elsewhere")
+    with torch.no_grad():  # as the forward is done
+        forward = pure(frame, function, form, [tensor.fake for tensor in tensors], "torch.utils.checkpoint")
+    if _operations(forward.module.graph) != _operations(nested.module.graph) or forward.outside != nested.outside:
+        raise _unlike("of a function that does something else without gradients")
+
+
+def _operations(graph: fx.Graph) -> list[Any]:
+    """The operations of a graph, without the names of their results."""
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    return [
+        (
+            node.op, None if node.op == "placeholder" else node.target,
+            fx.node.map_arg((node.args, node.kwargs), lambda used: numbers[used]),
+        )
+        for node in graph.nodes
+    ]
+
+
+def _unlike(what: str) -> Unsupported:
+    return Unsupported(f"torch.utils.checkpoint with use_reentrant=True, {what}", CODE, "pass use_reentrant=False")
 
 
 def _while_loop(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
