@@ -181,10 +181,11 @@ class SideEffects:
         self.outside += 1
         self.written_tensors.setdefault(id(tensor), tensor)
 
-    def call_cached(
+    def call_behind(
         self, function: Value, args: list[Value], kwargs: dict[str, Value], result: Value | None = None
     ) -> None:
-        """A call of a cached function that only changes the cache, so that the changes above may be replayed after it.
+        """A call that changes nothing but what captured code does not see, as the cache of a cached function, so that
+        the changes above may be replayed after it.
 
         With `result` the function does not run: this goes into the cache.
         """

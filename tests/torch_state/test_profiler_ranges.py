@@ -24,7 +24,24 @@ def test_a_range_without_a_profiler():
 
 
 def test_a_range_that_a_graph_break_leaves_and_ends():
-    check(broken_inside, torch.ones(3), graphs=2, breaks=None, calls=1)
+    check(broken_inside, torch.ones(3), graphs=2, breaks=1, calls=3)
+
+
+def test_a_profiler_that_starts_or_ends_within_a_range():
+    def fn(change, x):
+        with torch.profiler.record_function("inner"):
+            y = x * 2
+            change()
+            return y + 1
+
+    fast = framejit.optimize(fn, backend="eager")
+    for _ in range(2):
+        first, second = torch.profiler.profile(), torch.profiler.profile()
+        results = [fast(int, torch.ones(3)), fast(first.start, torch.ones(3))]
+        first.stop()
+        second.start()
+        results.append(fast(second.stop, torch.ones(3)))
+        assert all(torch.equal(result, torch.full((3,), 3.0)) for result in results)
 
 
 def test_a_range_while_a_profiler_runs():

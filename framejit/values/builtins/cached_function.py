@@ -83,7 +83,7 @@ class CachedFunctionValue(Value):
         key = self._key(tuple(objects[: len(args)]), dict(zip(kwargs, objects[len(args) :])))
         result = self._made.get(key)
         if result is not None:
-            effects.call_cached(self, args, kwargs)
+            effects.call_behind(self, args, kwargs)
             return result
         parts = key if type(key) is tuple else (key,)
         made_here = any(isinstance(part, Value) and part.source is None for part in parts)
@@ -100,7 +100,7 @@ class CachedFunctionValue(Value):
         result = LazyValue(
             found, CallSource(self.source, _reader("cached result", native.lru_cache_result, _real_key(frame, key)))
         ).realize(frame)
-        effects.call_cached(self, args, kwargs)
+        effects.call_behind(self, args, kwargs)
         return result
 
     def _object(self, frame: Frame, value: Value) -> Any:
@@ -180,10 +180,10 @@ class CachedFunctionValue(Value):
             if is_constant_object(constant):
                 self._use(frame, key, _Assumption(frame, self, key, constant))
                 del effects.cached_calls[mark:]  # those inside are made by the real call of this one
-                effects.call_cached(self, args, kwargs)
+                effects.call_behind(self, args, kwargs)
             else:
                 self._use(frame, key, absent)
-                effects.call_cached(self, args, kwargs, result)
+                effects.call_behind(self, args, kwargs, result)
         except Raised as e:
             raise _assuming(Unsupported(f"raises {e.value.cls.__name__}", "FJ161"), absent) from None
         except Unsupported as e:

@@ -72,7 +72,7 @@ class CaughtWarningsValue(ManagerValue):
         assert self._begin is not None
         if any(map(_may_warn, capture.graph.nodes_behind(self._begin))):
             capture.break_at(self.made_at, _refusal("is around what may warn"))
-        capture.effects.call_cached(_Forgets(), [], {})
+        capture.effects.call_behind(_Forgets(), [], {})
         return NONE
 
     def reconstruct(self, cg: Codegen) -> None:

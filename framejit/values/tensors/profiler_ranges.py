@@ -16,6 +16,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.handlers import HANDLERS
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -45,14 +46,26 @@ class RangeValue(Value):
 
 
 def _enter(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    runs = HANDLERS[_PROFILER_RUNS](frame, [], {})
-    if kwargs or runs is None or runs.constant():
-        raise Unsupported("a range of the profiler, which runs", "FJ116")
+    if kwargs:
+        raise Unsupported("a range of the profiler, with keyword arguments", "FJ116")
+    _check_profiler(frame)
     return RangeValue(args)
 
 
 def _exit(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    return NONE if len(args) == 1 and isinstance(args[0], RangeValue) else None
+    """A range that was begun before a graph break is ended for real."""
+    if len(args) != 1 or kwargs or args[0].python_type() is not torch.ScriptObject:
+        return None
+    if args[0].source is not None:
+        _check_profiler(frame)
+        frame.capture.effects.call_behind(from_python(_EXIT), args, {})
+    return NONE
+
+
+def _check_profiler(frame: Frame) -> None:
+    runs = HANDLERS[_PROFILER_RUNS](frame, [], {})
+    if runs is None or runs.constant():
+        raise Unsupported("a range of the profiler, which runs", "FJ116")
 
 
 _RECORD_FUNCTION = torch.autograd.profiler.record_function
