@@ -237,7 +237,6 @@ def _cut(frame: Frame, tensor: TensorValue) -> Cut | None:
         or tensor.cls is not torch.Tensor
         or tensor.copy_of is not None
         or fake.grad_fn is None
-        or fake._has_symbolic_sizes_strides
         or frame.capture.transforms
         or frame.capture.overrides.modes
         or not frame.capture.takes_gradients

@@ -11,6 +11,7 @@ import framejit
 from tests.training.autograd.steps import batch, both
 
 from support import of_kind, recorded, seed
+from twins import same
 
 
 class Net(nn.Module):
@@ -184,6 +185,20 @@ WHOLE = [
 @pytest.mark.parametrize("step", WHOLE)
 def test_steps_are_one_graph(step):
     both(make, step, batch, calls=6)
+
+
+@pytest.mark.parametrize("step", [seen, around_it, kept, class_activations])
+def test_batches_of_other_sizes(step):
+    for backend in ("eager", "fuse"):
+        framejit.reset()
+        sides = []
+        with recorded() as log:
+            for fn in (step, framejit.optimize(step, backend=backend)):
+                seed()
+                made = make()
+                sides.append([fn(*made, *batch(rows)) for rows in (5, 4, 6, 2, 7)] + [*made[0].parameters()])
+        same(*sides)
+        assert len(of_kind(log, "capture_started")) <= 3 and not of_kind(log, "graph_break")
 
 
 def used_before(net, optimizer, x, y):
