@@ -23,6 +23,7 @@ class Value:
 
     source: Source | None = None
     mutable = False  # what it holds may change
+    never_missed = False  # following a weak reference to it does no harm where it may be gone
     built_once: bool = True  # two names of one object are one object outside, too; of numbers and text nobody can tell
     one_of_each = False  # objects of equal content are one object, as there is one True; the content is not known yet
     # another object may take its place, as a function does that is defined anew by each call of another

@@ -51,7 +51,7 @@ class WeakReferenceValue(Value):
     def followed(self, frame: Frame) -> Value:
         """The object that the reference leads to. Breaks the graph where that may be gone by now in plain Python."""
         target = realize(frame, self.target)
-        if target.is_constant() or _is_held(frame, target):
+        if target.is_constant() or target.never_missed or _is_held(frame, target):
             return target
         if target.source is None:
             frame.capture.break_at(

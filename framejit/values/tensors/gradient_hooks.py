@@ -37,6 +37,7 @@ class HooksValue(BuiltinMethods):
     through a process."""
 
     mutable = True
+    never_missed = True  # while a backward may come the history holds it; later on nobody calls what is in it
 
     def __init__(self) -> None:
         self.entries: list[tuple[Value, Value]] = []

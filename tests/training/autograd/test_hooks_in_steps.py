@@ -138,7 +138,7 @@ def without_gradients(module):
 
 
 STEPS = {
-    "a hook on a tensor": (on_a_tensor, 8), "hooks on tensors": (on_tensors, 16), "features": (for_features, 20),
+    "a hook on a tensor": (on_a_tensor, 2), "hooks on tensors": (on_tensors, 2), "features": (for_features, 20),
     "hooks of a backward": (of_the_backward, 14), "hooks of each backward": (of_each_backward, 30),
     "hooks for some steps": (for_some_steps, 40), "hooks of a backward that is not wanted": (without_gradients, 1),
 }
