@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from framejit.backends.draws.made_generators import MADE
+from framejit.backends.own_operations import NUMPY
 
 OWNER: Final[np.random.RandomState] = np.random.mtrand._rand
 """The generator that the functions of the module are methods of."""
@@ -78,7 +79,7 @@ _LIBRARY.impl("drawn_by_numpy", _shape, "Meta")
 class NumpyGenerator:
     """A generator of numpy's by its number, with the methods of a torch.Generator."""
 
-    device = "numpy"
+    device = NUMPY
 
     def __init__(self, number: int) -> None:
         self._generator = _GENERATORS[number]

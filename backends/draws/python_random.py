@@ -17,8 +17,11 @@ from torch import fx
 
 from framejit.backends.draws.made_generators import MADE
 from framejit.backends.draws.numbered import Numbered
+from framejit.backends.own_operations import PYTHON
 
 GENERATORS: Final[Numbered[random.Random]] = Numbered()
+GENERATORS.number_of(random._inst)
+"""The generator of the module has number 0 in each process."""
 FUNCTIONS: Final = frozenset((
     "random", "uniform", "triangular", "gauss", "normalvariate", "expovariate", "betavariate", "gammavariate",
     "lognormvariate", "randint", "randrange", "getrandbits", "choice",
@@ -96,7 +99,7 @@ _LIBRARY.impl("drawn_numbers", _shape_of_several, "Meta")
 class PythonGenerator:
     """A generator by its number, with the methods of a torch.Generator."""
 
-    device = "python"
+    device = PYTHON
 
     def __init__(self, number: int) -> None:
         self._number = number

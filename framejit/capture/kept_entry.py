@@ -14,6 +14,7 @@ import torch
 from framejit import _native as native
 from framejit.backends.autocast_nesting import nesting
 from framejit.backends.graph_identity import new_graph_id
+from framejit.backends.own_operations import NUMPY, PYTHON
 from framejit.backends.registry import can_be_kept, from_kept_form
 from framejit.bytecode.flattened import flattened
 from framejit.bytecode.original_code import original_code
@@ -263,10 +264,24 @@ class _Keeper:
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[list[Copied], list[tuple[Any, torch.Tensor]], int | None]:
         """The inputs with copies, the generators with their states, and the depth of autocast's nesting."""
-        generators = [generator_of(torch.device(device)) for device in self._devices]
+        generators = [_generator(device) for device in self._devices]
         states = [(generator, generator.get_state()) for generator in generators]
         copies = copies_where_shared(tensors, self._always, self._where_shared)
         return copies, states, nesting() if self._nests else None
+
+
+def _generator(device: str) -> Any:
+    """The generator that a kept graph draws from, by what it says its device is: Python's and numpy's are those of
+    their modules."""
+    if device == PYTHON:
+        from framejit.backends.draws.python_random import PythonGenerator  # few graphs draw from it
+
+        return PythonGenerator(0)
+    if device == NUMPY:
+        from framejit.backends.draws.numpy_random import NumpyGenerator
+
+        return NumpyGenerator(0)
+    return generator_of(torch.device(device))
 
 
 def generator_of(device: torch.device) -> torch.Generator:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import random
 import re
 import struct
 from collections import OrderedDict, defaultdict, deque
@@ -75,6 +76,13 @@ def class_name(cls: type) -> str:
 def _module(cls: type) -> str:
     found = _MODULE(cls)
     return found if isinstance(found, str) else ""
+OF_MODULES: Final = {random._inst: ("random", "_inst"), numpy.random.mtrand._rand: ("numpy.random.mtrand", "_rand")}
+"""The generators of random numbers whose methods a module's functions are, and by which name it has them."""
+
+
+def is_of_cython(kind: type) -> bool:
+    """Whether a class is that of functions which Cython compiles, each of which says in what module it is."""
+    return _NAME(kind) == "cython_function_or_method" and type(_DICT(kind).get("__module__")) in IN_C
 
 
 class Describer:
@@ -116,11 +124,15 @@ class Describer:
             return "cached function", typed, most, self(function, depth)
         if kind is type(numpy.concatenate):
             return "function of numpy", str(obj.__module__), obj.__qualname__, self(obj._implementation, depth)
+        if is_of_cython(kind):
+            return "function in Cython", str(obj.__module__), obj.__qualname__
         if kind is numpy.ufunc:
             return "ufunc", obj.__name__, *obj.types
         if issubclass(kind, enum.Enum):
             held = object.__getattribute__(obj, "__dict__")
             return "member", class_name(kind), str(held.get("_name_")), self._part(held.get("_value_"), depth)
+        if any(obj is generator for generator in OF_MODULES):  # what it gives is no matter of the entry's
+            return "generator of a module", class_name(kind)
         if kind is TorchVersion:
             return "version of torch", str(obj)
         try:

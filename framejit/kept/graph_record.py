@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.own_operations import NAMESPACE, define, is_of_any_process
 from framejit.kept import plain_values
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find, place_of
@@ -28,12 +29,23 @@ def written_graph(module: fx.GraphModule) -> list[Any]:
             raise NotKept("its graph holds an object of this process")
         if isinstance(node.target, OpaqueCall):
             raise NotKept(node.target.why)
-        if node.op == "call_function" and not _is_of_library(node.target):
+        if node.op == "call_function" and not (_is_of_library(node.target) or _is_own(node)):
             raise NotKept(f"its graph calls {getattr(node.target, '__qualname__', type(node.target).__name__)}")
     from framejit.backends.fuse.layers.python_text import python_text  # for those who write one
 
     text, used = python_text(module.graph)
-    return [text, [[name, _written_global(value)] for name, value in sorted(used.items())]]
+    own = {node.target._opname for node in module.graph.nodes if node.op == "call_function" and _is_own(node)}
+    return [text, [[name, _written_global(value)] for name, value in sorted(used.items())], sorted(own)]
+
+
+def _is_own(node: fx.Node) -> bool:
+    """Whether a node calls an operation of framejit's that does the same in another process."""
+    operation = node.target
+    return (
+        isinstance(operation, torch._ops.OpOverload)
+        and operation.namespace == NAMESPACE
+        and is_of_any_process(operation, node.args)
+    )
 
 
 def _is_of_library(function: Any) -> bool:
@@ -63,6 +75,7 @@ class KeptGraph:
     def __init__(self, record: list[Any]) -> None:
         self.code: str = record[0]
         self._globals: list[Any] = record[1]
+        self._own_operations: list[str] = record[2]
         self.meta: dict[str, Any] = {}
         self.parts: list[KeptGraph] = []
         """The graphs that it was compiled in."""
@@ -76,6 +89,8 @@ class KeptGraph:
         return compiled(*inputs)
 
     def _compile(self) -> Callable[..., Any]:
+        for name in self._own_operations:
+            define(name)
         namespace = {name: _global(data) for name, data in self._globals}
         exec(compile(self.code, "<a graph that was kept>", "exec"), namespace)
         return functools.partial(namespace["forward"], self)

@@ -6,16 +6,18 @@ from __future__ import annotations
 import enum
 import importlib
 import inspect
+import random
 import sys
 import types
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
+import numpy
 import torch
 
 from framejit.kept.description import IN_C as BUILTIN_TYPES
-from framejit.kept.description import Describer, Description, class_name
+from framejit.kept.description import OF_MODULES, Describer, Description, class_name, is_of_cython
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
 _NAME, _MODULE = vars(type)["__qualname__"].__get__, vars(type)["__module__"].__get__
@@ -87,6 +89,8 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         cls = type(obj)
         yield ["member", _MODULE(cls), *_NAME(cls).split("."), str(object.__getattribute__(obj, "_name_"))]
         return
+    if type(obj) in (random.Random, numpy.random.RandomState) and obj in OF_MODULES:
+        yield ["name", *OF_MODULES[obj]]
     name, modules = _own_name(obj)
     if "pybind11_builtins" in modules:
         yield ["binding", "torch"]  # the class of what torch's functions are bound to, which is in no module
@@ -112,7 +116,7 @@ def _own_name(obj: Any) -> tuple[Any, tuple[Any, ...]]:
     asked; None for other objects."""
     if issubclass(type(obj), type):
         return _NAME(obj), (_MODULE(obj),)
-    if type(obj) is FunctionType or issubclass(type(obj), BUILTIN_TYPES):
+    if type(obj) is FunctionType or issubclass(type(obj), BUILTIN_TYPES) or is_of_cython(type(obj)):
         owner = getattr(obj, "__objclass__", None)
         return obj.__qualname__, (getattr(obj, "__module__", None), None if owner is None else _MODULE(owner))
     return None, (type(obj).__module__,) if type(obj) is torch._ops.OpOverload else ()

@@ -8,7 +8,6 @@ that Python has registered with torch.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -19,6 +18,7 @@ import torch
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes, bytes_of, functions_of, of_bytes, surroundings
 from framejit.backends.fuse.cache.registered_kernels import registered_kernels
+from framejit.backends.own_operations import NAMESPACE, define
 from framejit.late_dataclass import dataclass
 from framejit.symbols.expression import Symbol
 
@@ -117,10 +117,9 @@ def surroundings_now(devices: Sequence[torch.device], tracked: bool) -> str:
 def operation_of(name: str) -> torch._ops.OpOverload:
     """The operation that is called so. Raises AttributeError or TypeError where there is none."""
     namespace, _, rest = name.partition("::")
-    if namespace == "framejit":
-        for defining in ("fuse.random_numbers.bernoulli_like", "draws.bernoulli_by_number"):
-            importlib.import_module(f"framejit.backends.{defining}")
     packet, _, overload = rest.partition(".")
+    if namespace == NAMESPACE:
+        define(packet)
     found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
     if not isinstance(found, torch._ops.OpOverload):
         raise TypeError(f"{name} is no operation")

@@ -14,8 +14,8 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.random_numbers.operations import NAMESPACE
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.own_operations import NAMESPACE
 
 FEW_PIXELS: Final = 4
 """Pixels of a result from which on a tile of them keeps the processor busy."""

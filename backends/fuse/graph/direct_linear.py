@@ -9,8 +9,8 @@ from typing import Any, Final
 import torch
 
 from framejit.backends.fuse.graph.node import Node
-from framejit.backends.fuse.random_numbers.operations import NAMESPACE
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.own_operations import NAMESPACE
 
 SMALL: Final = 1 << 19
 """Elements of a weight up to which one row is worth a kernel. On two cores with AVX2, of ATen's time: 64 x 64 0.20,

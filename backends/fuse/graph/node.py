@@ -9,7 +9,7 @@ import torch
 
 from framejit.backends.fuse.graph.origin import Origin
 from framejit.backends.fuse.graph.value import Value
-from framejit.backends.fuse.random_numbers.operations import NAMESPACE
+from framejit.backends.own_operations import NAMESPACE
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.graph.graph import Graph

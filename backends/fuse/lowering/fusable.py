@@ -11,8 +11,8 @@ from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.loop_ir.expr import Expr, load
 from framejit.backends.fuse.loop_ir.index import Index
 from framejit.backends.fuse.lowering.lowerings import FUSED_DTYPES
-from framejit.backends.fuse.random_numbers.operations import NAMESPACE
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.own_operations import NAMESPACE
 
 MOST_KNOWN: Final = 4096  # names hold numbers of the user's, so that there is no end to them
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from framejit.backends.fuse.random_numbers.operations import NAMESPACE
+from framejit.backends.own_operations import NAMESPACE
 
 _LIBRARY: Final = torch.library.Library(NAMESPACE, "FRAGMENT")
 _LIBRARY.define("bernoulli_like(Tensor like, float p) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-NAMESPACE: Final = "framejit"
+from framejit.backends.own_operations import NAMESPACE
 
 ROUNDS: Final = 10
 MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
