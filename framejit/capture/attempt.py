@@ -172,7 +172,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         try:
             if _takes_numbers(capture):
                 raise SizesMustBeKnown
-            _check_draws(capture)
+            _check_draws(compilation, capture)
             _check_clocks(capture)
             capture.look_for_own_changes()
             _check_parts(compilation, capture)
@@ -188,7 +188,7 @@ def _attempt(compilation: FrameCompilation, capture: Capture) -> native.Entry | 
         )
     if _takes_numbers(capture) and not _can_be_divided(capture):
         raise SizesMustBeKnown
-    _check_draws(capture)
+    _check_draws(compilation, capture)
     _check_clocks(capture)
     capture.look_for_own_changes()
     capture.check_modes()
@@ -229,9 +229,16 @@ _DRAWERS: Final[dict[Any, str]] = {
 """By the operations that draw numbers, whose these are."""
 
 
-def _check_draws(capture: Capture) -> None:
-    """Nothing is drawn of tensors that gradients go to: what leads back through it is not known."""
+def _check_draws(compilation: FrameCompilation, capture: Capture) -> None:
+    """Nothing is drawn of tensors that gradients go to: what leads back through it is not known. A graph that is to be
+    launched at once has nothing that Python does in its midst: it ends there, and another begins."""
+    at_once = compilation.options.launches_at_once and not compilation.options.fullgraph
     for node in capture.graph.graph.nodes:
+        if at_once and (node.target is CLOCK_READ or node.target in _DRAWERS):
+            raise Restart(
+                capture.graph.origins[node].seq,
+                Unsupported('a clock is read, or a number drawn, by Python in mode="reduce-overhead"', "FJ110"),
+            )
         given = tensors_in(other.meta.get("val") for other in node.all_input_nodes)
         if node.target in _DRAWERS and any(fake.requires_grad for fake in given):
             raise Restart(

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import time
 from unittest import mock
 
@@ -10,7 +11,7 @@ import torch
 
 import framejit
 
-from support import ANY, Pair
+from support import ANY, Pair, of_kind, recorded
 
 
 def alike(make, *calls, **expected):
@@ -253,3 +254,24 @@ def test_arguments_that_a_clock_does_not_take():
         return None
 
     alike(lambda: fn, breaks=ANY)
+
+
+@pytest.mark.parametrize("draw", [time.perf_counter, random.random])
+def test_graphs_that_are_launched_at_once_end_at_what_python_does(draw):
+    """Else they could be launched no longer at once."""
+    net, x = torch.nn.Linear(3, 3), torch.ones(2, 3)
+
+    def fn(x):
+        y = net(x).relu()
+        number = draw()
+        return net(y).sum(), number
+
+    def graphs(**options):
+        fast = framejit.optimize(fn, backend="fuse", **options)
+        with recorded() as log:
+            for _ in range(3):
+                torch.testing.assert_close(fast(x)[0], fn(x)[0])
+        return len(of_kind(log, "graph_break"))
+
+    assert graphs() == 0 and graphs(mode="reduce-overhead") == 1
+    assert graphs(mode="reduce-overhead", fullgraph=True) == 0
