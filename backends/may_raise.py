@@ -383,6 +383,7 @@ QUIET: Final = frozenset(
         stride dim storage_offset is_same_size sym_size sym_stride sym_numel _increment_version _set_grad_enabled
         set_autocast_enabled set_autocast_dtype set_autocast_cache_enabled clear_autocast_cache
         autocast_increment_nesting autocast_decrement_nesting _enter_inference_mode _exit_inference_mode
+        enter_inside
     """.split()
     # a loop over what is quiet (`data_loop.py`)
     + ["while_loop"]

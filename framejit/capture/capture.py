@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from framejit import _native as native
-from framejit.backends.autocast_nesting import NESTING
 from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
@@ -49,6 +48,7 @@ from framejit.interpreter.frame import Frame
 from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
+from framejit.values.context import TorchState
 from framejit.values.inspection import is_of_program, module_of, mro_of
 from framejit.values.journal import Assumed as AssumedNumber
 from framejit.values.journal import FollowedNumber, Journal
@@ -127,7 +127,8 @@ class Capture:
         """Those `autograd.Function`s whose calls are not traced."""
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
-        self._initial_state: dict[tuple[Callable[..., Any], tuple[Any, ...]], tuple[Any, ...]] = {}
+        self._initial_state: TorchState = {}
+        self.mode_changes: list[Any] = []  # inference modes entered and left that are so still
         self._state_getters: dict[tuple[Callable[..., Any], tuple[Any, ...]], Callable[..., Any]] = {}
         # questions about torch's state that captured code has given the answer to
         self.set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]] = set()
@@ -549,27 +550,14 @@ class Capture:
         """Calls that put back the torch state that was changed."""
         return [(setter, values) for (setter, _), values in self._initial_state.items()]
 
-    def leave_state_to_replacement(self) -> list[StateChange]:
-        """Have the graph put back the torch state that it changed by its end, and give the calls that change it behind
-        the graph. So graphs of a part of a `with` block, which break in it or begin there, change no state, as backends
-        and plans want it. Asked when all operations are there, and the state is what the captured code has made it."""
-        if not self.state_changed or not self.graph.n_ops:
-            return []
-        left = list[StateChange]()
-        for (setter, keys), before in self._initial_state.items():
-            now = (*keys, self._state_getters[setter, keys](*keys))
-            if now != before:
-                left.append((setter, now))
-                self.graph.state_change(setter, before)
-        deeper, back = NESTING
-        targets = [node.target for node in self.graph.graph.nodes]
-        depth = targets.count(deeper) - targets.count(back)
-        for _ in range(abs(depth)):
-            left.append((deeper if depth > 0 else back, ()))
-            self.graph.state_change(back if depth > 0 else deeper, ())
-        if depth < 0 and torch.clear_autocast_cache in targets:  # the outermost block has ended
-            left.append((torch.clear_autocast_cache, ()))
-        return left
+    @property
+    def state_before(self) -> TorchState:
+        """The torch state that was changed, as it was before."""
+        return dict(self._initial_state)
+
+    def state_now(self) -> TorchState:
+        """The same as the captured code has made it."""
+        return {(setter, keys): (*keys, getter(*keys)) for (setter, keys), getter in self._state_getters.items()}
 
     def run_state_change(self, function: Callable[..., Any], args: tuple[Any, ...], undo: Callable[[], Any]) -> Any:
         """Have the graph call `function`, whose effect on the thread's state the capture already had; `undo` ends
@@ -588,14 +576,13 @@ class Capture:
         """The block captures a function that torch calls under modes of its own, which have ended by the time that the
         captured code goes on: what the function changes of torch's state is put back while they last. Raises
         Unsupported where it leaves anything changed."""
-        before = len(self._undo), self._state_getters, self._initial_state, self.set_here
+        before, n_modes = (
+            (len(self._undo), self._state_getters, self._initial_state, self.set_here), len(self.mode_changes)
+        )
         self._state_getters, self._initial_state, self.set_here = {}, {}, {*self.set_here}
         try:
             yield
-            leaves_changed = any(
-                (*keys, self._state_getters[setter, keys](*keys)) != state
-                for (setter, keys), state in self._initial_state.items()
-            )
+            leaves_changed = self.state_now() != self._initial_state or len(self.mode_changes) != n_modes
         finally:
             n_undo, self._state_getters, self._initial_state, self.set_here = before
             self.restore_state(n_undo)

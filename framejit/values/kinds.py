@@ -56,6 +56,7 @@ from framejit.values.tensors import (
     dispatch_guards,
     gradient_hooks,
     gradients,
+    inference_modes,
     overrides,
     own_generators,
     parameters,

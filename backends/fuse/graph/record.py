@@ -32,6 +32,7 @@ from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION, has_version
 from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
+from framejit.environment.inference_modes import enter_inside
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
 from framejit.fakes.fake_mode import Fakes
@@ -42,6 +43,7 @@ from framejit.symbols.sym_node import symbolic
 
 QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int", "aten::sym_stride.int"))
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
+_ENTERING: Final = (_enter_inference_mode, enter_inside)
 DROPOUTS: Final = frozenset(
     ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout")
 )
@@ -238,7 +240,7 @@ class Run:
         dispatch keys of its start, which are those of the modes around this trace: were it ended only when the object
         dies, the thread would go on with them."""
         ended = {node.args[0] for node in self.env if node.target is _exit_inference_mode}
-        for node in reversed([node for node in self.env if node.target is _enter_inference_mode and node not in ended]):
+        for node in reversed([node for node in self.env if node.target in _ENTERING and node not in ended]):
             self.env[node].__exit__(None, None, None)
 
     def apart(self, fakes: list[torch.Tensor]) -> list[torch.Tensor]:

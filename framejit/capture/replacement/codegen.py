@@ -23,6 +23,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.lazy import LazyValue
+from framejit.values.tensors.inference_modes import ModeChange
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Codegen:
         self.em = Emitter(line, load_instead)
         self.own_globals = capture.root.globals
         self.outputs: list[TensorValue] = []
-        self.left_state: list[StateChange] = []
+        self.left_state: list[StateChange | ModeChange] = []
         """The calls behind the graph that change torch's state as the captured code has."""
         self._output_of: dict[int, str] = {}  # id(fake) -> temporary of the graph output
         self._kept: dict[int, str] = {}  # id(value) -> temporary
@@ -235,6 +236,8 @@ class Codegen:
                 self._take_outputs()
                 with em.apart() as handler:
                     self._leave_after_error(on_error, failure, kept, arguments, free)
+            else:
+                self._change_state()
         return assemble_variant(_returning_at_once(beginning + em.instructions) + handler, code, arguments, free=free)
 
     def _let_go_of_gradients(self, inputs: list[TensorValue]) -> None:
@@ -291,9 +294,7 @@ class Codegen:
     def _take_outputs(self) -> None:
         """Put the graph's outputs, which are on the stack, where the rest of the code finds them."""
         em = self.em
-        for setter, values in self.left_state:
-            em.call_object(setter, partial(self._load_all, values), len(values))
-            em.pop()
+        self._change_state()
         names = [self._output_of[id(o.fake)] for o in self.outputs]
         if names:
             em.op("UNPACK_SEQUENCE", len(names))
@@ -304,6 +305,15 @@ class Codegen:
         if meter.running:
             em.call_object(partial(meter.ran_graph, self.owner), list, 0)
             em.pop()
+
+    def _change_state(self) -> None:
+        for change in self.left_state:
+            if isinstance(change, ModeChange):
+                change.carry_out(self)
+                continue
+            setter, values = change
+            self.em.call_object(setter, partial(self._load_all, values), len(values))
+            self.em.pop()
 
     def _load_all(self, objects: tuple[Any, ...]) -> None:
         for obj in objects:

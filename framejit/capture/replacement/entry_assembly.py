@@ -26,6 +26,7 @@ from framejit.capture.replacement.entry_tag import EntryTag
 from framejit.capture.replacement.graph_effects import ONLY_NESTING
 from framejit.capture.replacement.graph_failure import FirstKeeper, GraphFailure, Keeper, Rehearsal
 from framejit.capture.replacement.keep_entry import KeptParts, keep_entry
+from framejit.capture.replacement.left_state import leave_state_to_replacement
 from framejit.capture.weight_guards import Seen, candidates, guard_folded, weight_versions
 from framejit.config import config
 from framejit.environment.collector import working
@@ -61,14 +62,14 @@ def compiled_entry(
 ) -> native.Entry:
     """Replacement code that calls the compiled graph, if there is one, and does what `cg` was told to do behind it:
     return, or go on at a break."""
-    has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
     compiled, inputs, folded, module = None, list[TensorValue](), tuple[Seen, ...](), None
     failure: GraphFailure | None = None
     keeper: Callable[..., Any] | None = None
     first: Rehearsal | FirstKeeper | None = None
     check_hooks(cg)
+    cg.left_state = leave_state_to_replacement(capture)
+    has_nodes = any(n.op not in ("placeholder", "output") for n in capture.graph.graph.nodes)
     if has_nodes:
-        cg.left_state = capture.leave_state_to_replacement()
         capture.sizes.drop_unused_nodes()
         module, inputs, examples = capture.graph.finish(cg.outputs)
         cg.em.expect_sources([i.source for i in inputs if i.source is not None])

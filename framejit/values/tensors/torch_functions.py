@@ -19,7 +19,7 @@ from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.folding import fold
-from framejit.values.handlers import HANDLERS, Handler, NativeMethodValue, handles, looks_up_handler
+from framejit.values.handlers import HANDLERS, Handler, handles, looks_up_handler
 from framejit.values.inspection import BUILTIN_TYPES, is_a
 from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
@@ -33,7 +33,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, makes, wraps
 
 if TYPE_CHECKING:
-    from framejit.values.context import Capture, Codegen, Frame
+    from framejit.values.context import Capture, Frame
 
 # Python functions of these modules are nodes of the graph as they are; everything else in torch is inlined.
 GRAPH_MODULES = frozenset("torch.nn.functional torch.functional torch._VF torch.special torch.linalg torch.fft".split())
@@ -351,57 +351,7 @@ HANDLERS[torch.autocast_increment_nesting] = lambda frame, a, k: ConstantValue(f
 HANDLERS[torch.autocast_decrement_nesting] = lambda frame, a, k: ConstantValue(frame.capture.nest_autocast(-1))
 
 
-class InferenceModeValue(Value):
-    """`torch._C._InferenceMode(mode)`, the context manager behind torch.inference_mode."""
-
-    def __init__(self, mode: bool, made_at: int) -> None:
-        self.mode, self.made_at = mode, made_at
-        self.real = _C._InferenceMode(mode)
-        self.node: Any = None  # the node that entered it, while it is entered
-
-    def python_type(self) -> type:
-        return _C._InferenceMode
-
-    def getattr(self, frame: Frame, name: str) -> Value:
-        if name not in ("__enter__", "__exit__"):
-            return super().getattr(frame, name)
-        return NativeMethodValue(self._enter if name == "__enter__" else self._exit, name)
-
-    def _enter(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        self.real.__enter__()
-        self.node = frame.capture.run_state_change(
-            torch.autograd.grad_mode._enter_inference_mode, (self.mode,), lambda: self.real.__exit__(None, None, None)
-        )
-        return self
-
-    def _exit(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        self.real.__exit__(None, None, None)
-        frame.capture.run_state_change(torch.autograd.grad_mode._exit_inference_mode, (self.node,), self._enter_again)
-        self.node = None
-        return NONE
-
-    def _enter_again(self) -> None:
-        """Undo the exit: changes inside are undone next, and what they put back is a state of the mode, which its own
-        end then takes away."""
-        self.real = _C._InferenceMode(self.mode)  # one that was left can't be entered again
-        self.real.__enter__()
-
-    def reconstruct(self, cg: Codegen) -> None:
-        if self.node is not None:  # the mode ends with the graph, so a part of the program can't leave it on
-            cg.capture.break_at(self.made_at, Unsupported("a graph break inside torch.inference_mode", "FJ119"))
-        cg.em.call_object(_C._InferenceMode, lambda: cg.em.load_object(self.mode))
-
-
 HANDLERS[torch.cond] = cond
-
-
-def _inference_mode(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    # which the mode changes as soon as it is made
-    frame.capture.keep_state(_C._set_grad_enabled, torch.is_grad_enabled)
-    return InferenceModeValue(args[0].constant(), frame.seq)
-
-
-HANDLERS[_C._InferenceMode] = _inference_mode
 
 
 @handles(torch.clear_autocast_cache)
