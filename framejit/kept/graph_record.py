@@ -15,6 +15,7 @@ from torch import fx
 
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.backends.own_operations import NAMESPACE, define, is_of_any_process
+from framejit.environment.inference_modes import enter_inside
 from framejit.kept import plain_values
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import find, place_of
@@ -29,7 +30,8 @@ def written_graph(module: fx.GraphModule) -> list[Any]:
             raise NotKept("its graph holds an object of this process")
         if isinstance(node.target, OpaqueCall):
             raise NotKept(node.target.why)
-        if node.op == "call_function" and not (_is_of_library(node.target) or _is_own(node)):
+        is_known = _is_of_library(node.target) or node.target is enter_inside or _is_own(node)
+        if node.op == "call_function" and not is_known:
             raise NotKept(f"its graph calls {getattr(node.target, '__qualname__', type(node.target).__name__)}")
     from framejit.backends.fuse.layers.python_text import python_text  # for those who write one
 
