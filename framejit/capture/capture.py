@@ -16,7 +16,7 @@ from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
-from framejit.capture.dynamic_dims import DynamicDims, is_length
+from framejit.capture.dynamic_dims import DynamicDims, is_of_container
 from framejit.capture.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.layers_alike import LayersAlike
@@ -400,7 +400,7 @@ class Capture:
     def may_stamp(self) -> bool:
         """Whether all that captured code can ask of tensors and numbers is known and will not change."""
         return not (
-            not all(map(is_length, self.changing))  # that a length is open is seen where one is asked for
+            not all(map(is_of_container, self.changing))  # that those are open is seen where one is asked for
             or self.transforms
             or self.made_classes
             or self.sizes.leaves

@@ -27,6 +27,7 @@ DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
 """The attribute that torch._dynamo.mark_dynamic sets, which programs may have called already."""
 ANY_INDEX: Final = "[*]"
 _LENGTH: Final = "len("  # as CallSource says it
+_KEYS: Final = "tuple("
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,14 @@ def length_of(source_name: str) -> str:
     return f"{_LENGTH}{source_name})"
 
 
-def is_length(name: str) -> bool:
-    return name.startswith(_LENGTH)
+def keys_of(source_name: str) -> str:
+    """Under which name the keys of the dict at a source are among what changes."""
+    return f"{_KEYS}{source_name})"
+
+
+def is_of_container(name: str) -> bool:
+    """Whether it is the length of a list, or the keys of a dict, that changes."""
+    return name.startswith((_LENGTH, _KEYS))
 
 
 def is_of_module(source: Source | None) -> bool:

@@ -86,7 +86,7 @@ def _overwritten(capture: Capture, holder: Value) -> Iterator[tuple[Any, Source,
                     yield own[name], key_source(where, name), after
         return
     there = capture.real(holder)
-    if type(there) is dict and isinstance(holder, DictValue):
+    if type(there) is dict and isinstance(holder, DictValue) and holder.is_known:
         for key, after in holder.items.items():
             if type(key) is str and key in there and after.source is None:
                 yield there[key], key_source(holder.source, key), after

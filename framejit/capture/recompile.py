@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from framejit import _native as native
-from framejit.capture.dynamic_dims import length_of
+from framejit.capture.dynamic_dims import is_of_container, keys_of, length_of
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
@@ -76,6 +76,9 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
                 r.source_name for r in named if r.check == native.C_EQUALS and type(r.expected) in (int, float)
             )
             found.update(length_of(r.source_name) for r in named if r.check == native.C_LEN)
+            found.update(keys_of(r.source_name) for r in named if r.check == native.C_KEYS)
+            # the keys of a defaultdict, too
+            found.update(r.source_name for r in named if r.check == native.C_EQUALS and is_of_container(r.source_name))
         others = entry.guards.other_numbers(compilation.flat_args, compilation.fn)
         found.update(entry.tag.records[guard].source_name for guard in others)
         found |= entry.tag.changing

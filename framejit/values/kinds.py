@@ -43,6 +43,7 @@ from framejit.values.runtime_numbers import (
     close_tensors,
     number_functions,
     number_index,
+    open_keys,
     python_random,
     size_number,
     step_counts,

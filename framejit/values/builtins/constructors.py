@@ -62,7 +62,7 @@ def _defaultdict(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> V
 
 @handles(types.MappingProxyType)
 def _mappingproxy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if type(args[0]) is not DictValue or args[0].cls is not dict:
+    if not isinstance(args[0], DictValue) or args[0].cls is not dict:
         raise Unsupported("a mappingproxy of what is no plain dict")
     return MappingProxyValue(args[0])
 

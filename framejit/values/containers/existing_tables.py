@@ -53,7 +53,7 @@ def _existing_dict(capture: Capture, obj: Any, source: Source) -> Value:
         capture.effects.show_namespace(behind)
         if type(behind) is dict:
             value = wrap(capture, behind, CallSource(source, dict_behind))
-            if type(value) is DictValue:
+            if isinstance(value, DictValue):
                 return MappingProxyValue(value, source)
         if type(behind) is not OrderedDict:  # that of an inspect.Signature
             raise Unsupported("a mappingproxy of what is no plain dict", "FJ122")
@@ -62,10 +62,10 @@ def _existing_dict(capture: Capture, obj: Any, source: Source) -> Value:
         if kind is defaultdict
         else ConstantValue(None)
     )
-    return DictValue(_dict_items(capture, obj, source), source, kind, factory)
+    return DictValue(dict_items(capture, obj, source), source, kind, factory)
 
 
-def _dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
+def dict_items(capture: Capture, obj: Any, source: Source) -> dict[Any, Value]:
     _look_into(obj)
     exact = type(obj) is dict
     # a guard that asked a defaultdict for an item would add the key

@@ -57,6 +57,8 @@ class DictValue(HashTable, BuiltinMethods):
     `items` is a dict of values by stand-ins of their keys, an OrderedDict where the program's is one.
     """
 
+    is_known = True  # whether its items were looked at: see OpenKeysValue
+
     def __init__(
         self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE
     ) -> None:
