@@ -1,6 +1,7 @@
 """Built-in functions over iterables: iter, next, any, all, sum, min, max, sorted, reduce."""
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -150,10 +151,23 @@ _KEEPS_WHAT_ROUNDING_LOSES = sum([1.0, 1e100, 1.0, -1e100]) == 2.0  # from CPyth
 _NUMBERS = (int, bool, float, complex)
 
 
+def _sum_of_grown(frame: Frame, items: Value) -> Value | None:
+    """The sum of a list of numbers that grows from call to call; None of others."""
+    if not isinstance(items, ListValue):
+        return None
+    if _KEEPS_WHAT_ROUNDING_LOSES and any(realize(frame, i).python_type() is float for i in items.children()):
+        return None  # it is not the sum of those before, and these
+    numbers = items.folded(frame, sum)
+    return None if numbers is None else functools.reduce(functools.partial(binary, frame, "+"), numbers)
+
+
 @handles(sum)
 def _sum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Numbers that are known, by `sum` itself; those that are not, by additions where that comes to the same."""
     iterable, total = args[0], [*args[1:], *kwargs.values(), ConstantValue(0)][0]
+    grown = _sum_of_grown(frame, iterable) if len(args) == 1 and not kwargs else None
+    if grown is not None:
+        return grown
     if not isinstance(iterable, SequenceValue) or iterable.python_type() not in (list, tuple) or any(
         realize(frame, v).python_type() not in _NUMBERS for v in (*iterable.items, total)
     ) or _is_data(frame, iterable) and _is_data(frame, total):
@@ -178,6 +192,11 @@ def _extreme(function: Any) -> Handler:
     of_anything: Any = _on_data(function)
 
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) == 1 and isinstance(args[0], ListValue) and not kwargs:
+            grown = args[0].folded(frame, function)
+            if grown is not None and len(grown) == 1:
+                return grown[0]
+            args = grown or args
         given = args[0].items if len(args) == 1 and isinstance(args[0], SequenceValue) else args
         found = None if kwargs or len(given) < 2 else choose(frame, function, [realize(frame, v) for v in given])
         made: Value = of_anything(frame, args, kwargs) if found is None else found

@@ -15,6 +15,7 @@ from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
+from framejit.values.containers.folded_numbers import NUMBERS, folded
 from framejit.values.containers.iterator_values import ItemsIterator, ReverseIterator
 from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sorting import sort_values
@@ -466,6 +467,17 @@ class ListValue(SequenceValue):
             return super()._len(frame)
         return frame.binary("+", length, ConstantValue(len(self._items))) if self._items else length
 
+    def folded(self, frame: Frame, function: Callable[[list[Any]], Any]) -> list[Value] | None:
+        """The numbers for which `sum`, `max` or `min` gives what it gives for a list that has grown: its own result for
+        the items that were there, and those that captured code has appended. None where all items are looked at."""
+        if self._unread is None or self.journal is not None:
+            return None
+        appended = [realize(frame, item) for item in self._items]
+        if not all(item.python_type() in NUMBERS for item in appended):
+            return None
+        before = self._unread.folded(function)
+        return None if before is None else [before, *appended]
+
     def append(self, frame: Frame, item: Value) -> None:
         self._touch(frame)
         if self.journal is not None:
@@ -711,8 +723,16 @@ class Unread:
         """How many items there are, as an int that is not assumed: a list that has all losses grows from call to call.
         None where the number is assumed, by looking at the items, or a subclass may say something else."""
         source = CallSource(self._source, len)
-        is_open = source.name() in self._capture.changing and type(self._obj) is self._kind
-        return frame.wrap(len(self._obj), source) if is_open else None
+        return frame.wrap(len(self._obj), source) if self._is_open(source) else None
+
+    def _is_open(self, length: Source) -> bool:
+        return length.name() in self._capture.changing and type(self._obj) is self._kind
+
+    def folded(self, function: Callable[[Any], Any]) -> Value | None:
+        """What a function gives for the items, as a number that is not assumed; None where they are looked at, or are
+        not all floats, or all ints."""
+        is_open = self._is_open(CallSource(self._source, len))
+        return folded(self._capture, function, self._obj, self._source) if is_open else None
 
 
 @makes(list)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from framejit.guards.computed_numbers import is_reached
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
 from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue, is_there
+from framejit.values.runtime_numbers.size_number import place_of
+from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 _ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv, operator.pow))
+_FLOATS: Final = frozenset((operator.add, operator.sub, operator.mul, operator.truediv))
 _OF_INTS: Final = frozenset((operator.floordiv, operator.mod))
 _OF_BITS: Final = {
     operator.and_: "bits_and", operator.or_: "bits_or", operator.xor: "bits_xor", operator.lshift: "lshift",
@@ -42,6 +46,8 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
     read = next((value for value in operands if isinstance(value, ReadNumberValue)), None)
     if read is None or any(isinstance(value, TensorValue) for value in operands):
         return None
+    if read.cls is float and function in _FLOATS:
+        operands = tuple(_beside_float(read, value) for value in operands)
     if function in _OF_BITS:
         return call_on_read(function, _CALLED[function], operands)
     if function not in _ARITHMETIC and function not in _UNARY and function not in _OF_INTS:
@@ -54,6 +60,16 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
     if function in _OF_INTS:
         return _called(function, read, operands)
     return _compute_floats(frame, function, read, operands)
+
+
+def _beside_float(read: ReadNumberValue, value: Value) -> Value:
+    """What Python computes with beside a float: an int that is not assumed becomes one."""
+    if isinstance(value, SymIntValue) and not value.is_of_data():
+        place = place_of(value)
+        if is_reached(place):
+            value = SymNumberValue(read.capture, int(value.size.node.hint), place)
+    found = value.as_float() if isinstance(value, SymNumberValue) else None
+    return value if found is None else found
 
 
 def _called(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> Value:
