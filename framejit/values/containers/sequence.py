@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, IndexSource, static_lookup
+from framejit.guards.sources import static_lookup
 from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
-from framejit.values.containers.folded_numbers import NUMBERS, folded
+from framejit.values.containers.folded_numbers import NUMBERS
 from framejit.values.containers.iterator_values import ItemsIterator, ReverseIterator
 from framejit.values.containers.length_hints import gathered
 from framejit.values.containers.sorting import sort_values
+from framejit.values.containers.unread_items import Unread, existing_items
 from framejit.values.folding import plain
 from framejit.values.indices import as_index
-from framejit.values.inspection import instance_dict, is_a, module_of
+from framejit.values.inspection import instance_dict, module_of
 from framejit.values.journal import Appended, Changed, Held, Wrote, int_of
-from framejit.values.lazy import LazyValue
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.shown_objects import stand_in, writes_own_text
 from framejit.values.wrap import from_python, makes, wraps
@@ -673,10 +672,6 @@ _ASKED_FOR_ITSELF = _asked.asked
 _NOT_REMOVED = message([].remove, 0)
 
 
-def existing_items(items: Iterable[Any], source: Source) -> list[Value]:
-    return [LazyValue(item, IndexSource(source, i)) for i, item in enumerate(items)]
-
-
 @wraps(tuple, subclasses=True)
 def _existing_tuple(capture: Capture, obj: tuple[Any, ...], source: Source) -> Value | None:
     cls = type(obj)
@@ -705,34 +700,6 @@ def _made_tuple(obj: tuple[Any, ...]) -> Value | None:
 def _existing_list(capture: Capture, obj: list[Any], source: Source) -> Value:
     capture.add_guard(source, native.C_TYPE, list)
     return ListValue([], source, Unread(capture, obj, source))
-
-
-class Unread:
-    """What an existing list or deque holds, as long as nobody has looked."""
-
-    def __init__(self, capture: Capture, obj: Any, source: Source) -> None:
-        self._capture, self._obj, self._source = capture, obj, source
-        self._kind: Any = list if is_a(obj, list) else deque
-
-    def look(self) -> list[Value]:
-        """The items; how many there are is guarded."""
-        self._capture.add_guard(self._source, native.C_LEN, self._kind.__len__(self._obj))
-        return existing_items(self._kind.__iter__(self._obj), self._source)  # whatever a subclass says
-
-    def length(self, frame: Frame) -> Value | None:
-        """How many items there are, as an int that is not assumed: a list that has all losses grows from call to call.
-        None where the number is assumed, by looking at the items, or a subclass may say something else."""
-        source = CallSource(self._source, len)
-        return frame.wrap(len(self._obj), source) if self._is_open(source) else None
-
-    def _is_open(self, length: Source) -> bool:
-        return length.name() in self._capture.changing and type(self._obj) is self._kind
-
-    def folded(self, function: Callable[[Any], Any]) -> Value | None:
-        """What a function gives for the items, as a number that is not assumed; None where they are looked at, or are
-        not all floats, or all ints."""
-        is_open = self._is_open(CallSource(self._source, len))
-        return folded(self._capture, function, self._obj, self._source) if is_open else None
 
 
 @makes(list)
