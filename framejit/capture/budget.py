@@ -17,7 +17,7 @@ from framejit.config import config
 from framejit.signals import CostsTooMuch, Unsupported
 
 if TYPE_CHECKING:
-    from framejit.capture.graph_builder import GraphBuilder
+    from framejit.capture.graph.graph_builder import GraphBuilder
 
 STEPS_PER_RUN = 20  # a capture with tensor operations may take so many times `config.capture_steps` in all
 SECONDS_OF_A_NODE: Final = 0.002

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from framejit import _native as native
+from framejit.capture.alike.layers_alike import LayersAlike
+from framejit.capture.alike.repeated_lookups import RepeatedLookups
 from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
 from framejit.capture.dynamic_dims import DynamicDims, is_of_container
-from framejit.capture.graph_builder import GraphBuilder, Origin
+from framejit.capture.graph.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
-from framejit.capture.layers_alike import LayersAlike
 from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
-from framejit.capture.repeated_lookups import RepeatedLookups
 from framejit.capture.replacement.graph_effects import GraphEffects
 from framejit.capture.side_effects import SideEffects
 from framejit.environment.signal_handlers import look_for_signals

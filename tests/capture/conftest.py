@@ -2,7 +2,7 @@
 
 import pytest
 
-from framejit.capture.layers_alike import LayersAlike
+from framejit.capture.alike.layers_alike import LayersAlike
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Captures in which layers are stamped out, compared with those in which the interpreter captures each."""
 
 import framejit
-from framejit.capture.layers_alike import LayersAlike
+from framejit.capture.alike.layers_alike import LayersAlike
 
 from support import CountingBackend
 

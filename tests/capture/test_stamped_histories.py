@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit.capture.graph_builder import GraphBuilder
-from framejit.capture.stamped_history import StampedHistory
+from framejit.capture.alike.stamped_history import StampedHistory
+from framejit.capture.graph.graph_builder import GraphBuilder
 from tests.fuse.long_layers import instructions
 
 DEPTH = 4

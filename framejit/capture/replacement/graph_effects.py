@@ -29,7 +29,7 @@ from framejit.backends.may_raise import (
     operation_name,
     warns_at_times,
 )
-from framejit.capture.written_tensors import fakes_given, written_by
+from framejit.capture.graph.written_tensors import fakes_given, written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.storages import storage_of
 from framejit.late_dataclass import dataclass

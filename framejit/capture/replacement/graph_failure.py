@@ -29,10 +29,10 @@ from framejit.bytecode.emitter import Emitter
 from framejit.bytecode.flattened import flattened
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
-from framejit.capture.graph_builder import Origin
+from framejit.capture.graph.graph_builder import Origin
+from framejit.capture.graph.written_tensors import written_by
 from framejit.capture.replacement.graph_effects import Precautions, may_draw
 from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared, memory_of, put_back
-from framejit.capture.written_tensors import written_by
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.events import emit, warn
 from framejit.fakes.dropped_warnings import without_warnings

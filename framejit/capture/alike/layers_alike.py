@@ -22,7 +22,7 @@ from torch import fx
 from framejit import _native as native
 from framejit.backends.graph_identity import FIRST_VERSION, Layer
 from framejit.backends.opaque_call import OpaqueCall
-from framejit.capture.followed_call import (
+from framejit.capture.alike.followed_call import (
     Followed,
     Made,
     Reach,
@@ -33,7 +33,7 @@ from framejit.capture.followed_call import (
     is_plain_tuple,
     reach_of,
 )
-from framejit.capture.stamped_history import StampedHistory
+from framejit.capture.alike.stamped_history import StampedHistory
 from framejit.fakes.repeated_calls import is_like
 from framejit.guards.guard import Guard
 from framejit.guards.lower import lower

@@ -18,10 +18,10 @@ from framejit.backends.graph_identity import RESIZED, VERSIONS, Layer, note_laye
 from framejit.backends.late_python import graph_module
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
-from framejit.capture.equal_masks import first_alike
-from framejit.capture.graph_writes import GraphWrites
-from framejit.capture.known_results import CONSTANT, known_result
-from framejit.capture.written_tensors import written_by
+from framejit.capture.graph.equal_masks import first_alike
+from framejit.capture.graph.graph_writes import GraphWrites
+from framejit.capture.graph.known_results import CONSTANT, known_result
+from framejit.capture.graph.written_tensors import written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -42,7 +42,7 @@ from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
-    from framejit.capture.stamped_history import StampedHistory
+    from framejit.capture.alike.stamped_history import StampedHistory
     from framejit.events.place import Place
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from framejit import _native as native
-from framejit.capture.layers_alike import PLAIN
+from framejit.capture.alike.layers_alike import PLAIN
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 

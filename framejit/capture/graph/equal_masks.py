@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from framejit.capture.graph_writes import GraphWrites
+from framejit.capture.graph.graph_writes import GraphWrites
 from framejit.fakes.operation_kinds import name_of
 
 _COMPARISONS: Final = frozenset("""

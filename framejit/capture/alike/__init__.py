@@ -1,0 +1,1 @@
+"""Calls that go as earlier ones went: stamped out, or answered, instead of interpreted again."""
