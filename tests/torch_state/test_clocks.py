@@ -230,7 +230,7 @@ def test_a_moment_that_is_computed_with():
         took = datetime.datetime.now() - start
         return y, took.total_seconds() >= 0, start.year > 2000, datetime.datetime.now(datetime.UTC).tzname()
 
-    alike(lambda: fn, breaks=ANY)
+    alike(lambda: fn)
 
 
 def test_a_clock_that_the_program_puts_in_its_place():
@@ -253,7 +253,7 @@ def test_arguments_that_a_clock_does_not_take():
             return y, str(e)
         return None
 
-    alike(lambda: fn, breaks=ANY)
+    alike(lambda: fn)
 
 
 @pytest.mark.parametrize("draw", [time.perf_counter, random.random])
