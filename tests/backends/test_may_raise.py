@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from framejit.backends import may_raise as known
 from framejit.backends.may_raise import draws_numbers, may_raise, may_warn, operation_name
+from framejit.environment import inference_modes
 
 X, INTS, MASK = torch.ones(3), torch.tensor([1, 2, 0]), torch.tensor([True, False, True])
 ATEN = torch.ops.aten
@@ -17,7 +18,7 @@ ATEN = torch.ops.aten
 def test_every_name_is_an_operation_of_this_torch():
     namespaces = (
         torch, torch.nn.functional, torch.Tensor, torch._C, operator, torch.autograd.grad_mode, torch.special,
-        torch.linalg, torch.fft,
+        torch.linalg, torch.fft, inference_modes,
     )
     names = {name.strip("_") for namespace in namespaces for name in dir(namespace)}
     names |= {
