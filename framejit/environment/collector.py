@@ -35,7 +35,8 @@ def _change(by: int) -> None:
     global _resting, _was_enabled, _rests
     with _lock:
         if _resting == 0:
-            _was_enabled = gc.isenabled()
+            # where an exception from outside has kept it from going on before, it goes on behind this rest
+            _was_enabled = _was_enabled or gc.isenabled()
             gc.disable()
         _resting += by
         if _resting == 0 and _was_enabled:
@@ -43,6 +44,7 @@ def _change(by: int) -> None:
                 _rests += 1
                 _take_for_old()
             gc.enable()
+            _was_enabled = False
 
 
 def _take_for_old() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import framejit
+from framejit.environment import collector
 from framejit.environment.collector import rests_for_others
 
 
@@ -79,3 +80,22 @@ def test_what_the_first_captures_leave_is_taken_for_old(tmp_path, how):
     done = subprocess.run([sys.executable, program, how], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{how == 'plain'} True True", "False"]
+
+
+def test_it_goes_on_behind_the_next_rest_where_an_exception_kept_it_from(monkeypatch):
+    wait_for_others()
+    with monkeypatch.context() as patch:
+        patch.setattr(collector.gc, "enable", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError), collector.resting():
+            pass
+    assert not gc.isenabled()
+    with collector.resting():
+        pass
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector.resting():
+            pass
+        assert not gc.isenabled()  # as the program wants it
+    finally:
+        gc.enable()
