@@ -85,5 +85,13 @@ def stepped(module, optimizer, x, y):
     return loss
 
 
+def updated(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> torch.Tensor:
+    """The loss, for which the optimizer has made a step."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def loss_of(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(module(x), y)

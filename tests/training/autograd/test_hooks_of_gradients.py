@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import framejit
-from tests.training.autograd.steps import batch, both
+from tests.training.autograd.steps import batch, both, updated
 
 from support import of_kind, recorded, seed
 from twins import same
@@ -27,13 +27,6 @@ class Net(nn.Module):
 def make():
     net = Net()
     return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-
-
-def updated(optimizer, loss):
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss
 
 
 def seen(net, optimizer, x, y):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from tests.training.autograd.steps import batch, both, perceptron
+from tests.training.autograd.steps import batch, both, perceptron, updated
 
 
 def make():
@@ -18,13 +18,6 @@ def make():
 
 def again(function, *args):
     return checkpoint(function, *args, use_reentrant=True)
-
-
-def updated(optimizer, loss):
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss
 
 
 def modules(module, optimizer, x, y):
