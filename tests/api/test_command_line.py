@@ -313,7 +313,7 @@ def test_run_compiles_what_takes_long_once_the_program_has_run_for_as_long(tmp_p
 
 
 PARTS = """
-import sys, time
+import os, sys, time
 import torch
 from framejit.events import hub
 
@@ -323,15 +323,15 @@ drawn = []
 
 def sample(x):
     x = x * 2
-    drawn.append(time.perf_counter())
+    drawn.append(os.getpid())
     x = x + 1
-    drawn.append(time.perf_counter())
+    drawn.append(os.getpid())
     x = x * 3
-    drawn.append(time.perf_counter())
+    drawn.append(os.getpid())
     x = x - 2
-    drawn.append(time.perf_counter())
+    drawn.append(os.getpid())
     x = x * 5
-    drawn.append(time.perf_counter())
+    drawn.append(os.getpid())
     return x.sum(), len(drawn)
 
 x = torch.ones(int(sys.argv[1]))
