@@ -26,7 +26,6 @@ from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
 from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole, without_traced
-from framejit.backends.fuse.inference import enters_inference_mode, in_inference_mode, inside_inference_mode
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.layers.expansion import Uneven
 from framejit.backends.fuse.layers.repeated_nodes import ShortGraph
@@ -75,12 +74,6 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
     instead where nothing can be fused, where a kernel cannot be compiled (with one warning), and where it measures
     quicker.
     """
-    if enters_inference_mode(gm):
-        inner = inside_inference_mode(gm)
-        if inner is None:
-            return _left_to_aten(gm, "it is in inference mode for a part only")
-        with torch.inference_mode():
-            return in_inference_mode(fuse_graph(inner, example_inputs))
     of_data = with_data_sizes(gm.graph.nodes)
     if of_data is not None:
         whole = why_undivided(gm)

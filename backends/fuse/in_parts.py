@@ -1,6 +1,6 @@
 """Graphs with loops on data in them, with gradients that captured code asks for, with tensors that it wants gradients
-for, or with functions that run as a whole: what comes before these, between two, and behind the last is compiled like
-graphs of their own, and so is what a loop repeats.
+for, with functions that run as a whole, or that enter inference mode: what comes before these, between two,
+and behind the last is compiled like graphs of their own, and so is what a loop repeats.
 
 Each part is compiled when it first runs, with the tensors that arrive and in the state of torch's that it runs in: a
 loop that is never gone through costs no compilation. Autograd ties the parts together as it does any two graphs, so
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 import torch
 from torch import fx
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from framejit.backends.autocast_nesting import nesting
 from framejit.backends.data_loop import DataLoop
@@ -35,13 +36,19 @@ from framejit.backends.graph_identity import (
 from framejit.backends.may_raise import operation_name
 from framejit.backends.opaque_call import BETWEEN_PARTS, RECURRENT, CheckpointCall, FunctionCall, OpaqueCall
 from framejit.backends.subgraph import subgraph
+from framejit.environment.inference_modes import enter_inside
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.fakes.arguments import tensors_in
 
 PART_NAME: Final = "part_"
 """What the function calls its parts, with their numbers."""
-OF_TORCH: Final = {"grad": torch.autograd.grad, **{name: getattr(torch, name) for name in sorted(RECURRENT)}}
-"""What of torch's stands between parts, by the names that the function calls it by."""
+_MODE_CHANGES: Final = (_enter_inference_mode, enter_inside, _exit_inference_mode)
+"""What enters and leaves inference mode."""
+OF_TORCH: Final = {
+    "grad": torch.autograd.grad, **{name: getattr(torch, name) for name in sorted(RECURRENT)},
+    **{function.__name__.lstrip("_"): function for function in _MODE_CHANGES},
+}
+"""What stands between parts and is the same in all processes, by the names that the function calls it by."""
 
 Run = Callable[..., Any]
 Compile = Callable[[fx.GraphModule, list[torch.Tensor]], Run]
@@ -96,11 +103,14 @@ class LazyGraph:
         self.run: Run | None = None
         self.tell: Callable[[Run], None] | None = None
         """Called with what was compiled."""
+        self.in_inference_mode = False
+        """Whether it was compiled in inference mode, and so runs in it."""
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         run = self.run
         if run is None:
             with SignalsWait():
+                self.in_inference_mode = torch.is_inference_mode_enabled()
                 run = self.run = self._compile(self.module, [*inputs])
                 if self.tell is not None:
                     self.tell(run)
@@ -278,10 +288,12 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
 
 
 def divides(node: fx.Node) -> bool:
-    """Whether a node stands between parts: a loop on data, what asks for gradients, a recurrent layer that has some, or
-    a function that runs as a whole."""
+    """Whether a node stands between parts: a loop on data, what asks for gradients, a recurrent layer that has some, a
+    function that runs as a whole, or what enters or leaves inference mode."""
     if node.op == "call_method":
         return node.target == "requires_grad_"
+    if node.target in _MODE_CHANGES:
+        return True
     if node.target is torch.autograd.grad:
         return not node.kwargs.get("create_graph")  # gradients that have some of their own are part of a forward
     name = operation_name(node.target) if node.op == "call_function" else None

@@ -3,8 +3,10 @@ is found is an entry of the disk cache of its own, written when the part was com
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from framejit.backends.fuse.account.compiled_graph import PART, CompiledGraph, r
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.in_parts import OF_TORCH, PART_NAME, GraphInParts, function_of
+from framejit.backends.fuse.in_parts import OF_TORCH, PART_NAME, GraphInParts, LazyGraph, function_of
 from framejit.backends.graph_identity import identify
 from framejit.events import emit
 
@@ -25,26 +27,26 @@ FromKeptForm = Callable[[str, Any, int, Callable[[], None]], Callable[..., Any]]
 
 
 def keep_parts(graph: GraphInParts, kept_form: KeptForm) -> list[Any]:
-    """Keep each part from when it is compiled. Gives what the graph is found by. Raises NotCacheable where something
-    else than gradients and leaves stands between parts."""
+    """Keep each part from when it is compiled. Gives what the graph is found by. Raises NotCacheable where what
+    stands between parts is not the same in all processes."""
     known = {*OF_TORCH, "run", "__builtins__", *(f"{PART_NAME}{number}" for number in range(len(graph.parts)))}
     if not known.issuperset(graph.namespace):
         raise NotCacheable("what stands between its parts is of this process")
     name = secrets.token_hex(16)
     for number, part in enumerate(graph.parts):
-        part.tell = partial(_keep_part, name, number, kept_form)
+        part.tell = partial(_keep_part, part, _key(name, number), kept_form)
         if part.run is not None:
             part.tell(part.run)
     return [name, len(graph.parts), graph.text]
 
 
-def _keep_part(name: str, number: int, kept_form: KeptForm, run: Callable[..., Any]) -> None:
+def _keep_part(part: LazyGraph, key: str, kept_form: KeptForm, run: Callable[..., Any]) -> None:
     try:
         form = kept_form(run)
     except NotCacheable as e:
-        emit("cache", what=_KIND, hit=False, key=_key(name, number), reason=f"not kept: {e}")
+        emit("cache", what=_KIND, hit=False, key=key, reason=f"not kept: {e}")
         return
-    disk_cache.put(_KIND, _key(name, number), form.encode())
+    disk_cache.put(_KIND, key, json.dumps([part.in_inference_mode, form]).encode())
 
 
 def _key(name: str, number: int) -> str:
@@ -80,6 +82,8 @@ def find_parts(
             raise NotCacheable("a part of it is not in the cache")
         identify(part, graph_id)
         part.meta[PART] = number
-        parts.append(from_kept_form(form.decode(), part, graph_id, give_up))
+        mode, written = json.loads(form)
+        with nullcontext() if mode == torch.is_inference_mode_enabled() else torch.inference_mode(mode):
+            parts.append(from_kept_form(written, part, graph_id, give_up))
     namespace = {**OF_TORCH, **{f"{PART_NAME}{number}": part for number, part in enumerate(parts)}}
     return FoundInParts(module.forward, function_of(str(text), namespace), parts)
