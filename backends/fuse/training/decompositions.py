@@ -299,7 +299,7 @@ def _shares(
 def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
     if not _is_plain(grad, result) or not grad.dim():
         return NotImplemented
-    share = _row_sums.get(grad)
+    share = _row_sums.get(grad) if dim % grad.dim() == 1 else None
     total = aten.sum.dim_IntList(_wide(grad), [dim], True) if share is None else aten.unsqueeze.default(share, 1)
     made = aten.sub.Tensor(_wide(grad), aten.mul.Tensor(aten.exp.default(_wide(result)), total))
     return _in(made, dtype)
@@ -345,7 +345,8 @@ def _attention_backward_on_cpu(
 
 
 _row_sums: Final = WeakIdKeyDictionary()
-"""For gradients of losses with one element in each row: what the rows sum up to, which need not be worked out."""
+"""For gradients of losses with one element in each row: what the rows, along dimension 1, sum up to, which need not be
+worked out."""
 
 
 DECOMPOSITIONS: Final[dict[Any, Decomposition]] = {
