@@ -14,6 +14,8 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from framejit.backends.fuse.targets.lookup import target_of
+from framejit.backends.fuse.training.gradient_decompositions import GRADIENT_DECOMPOSITIONS, MEAN
+from framejit.backends.fuse.training.wide import in_dtype, is_plain, wide_of
 
 aten = torch.ops.aten
 
@@ -22,27 +24,10 @@ Decomposition = Callable[..., Any]
 NotImplemented."""
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor in the dtype that ATen's kernels compute in."""
-    return _in(tensor, torch.float32) if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _in(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor if tensor.dtype == dtype else aten._to_copy.default(tensor, dtype=dtype)
-
-
 def _own(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A bias in a dtype, as a tensor of its own. Eager's autograd does not keep the bias, which the program may write
     into, so neither may this one; of a copy, which is small, the result can be computed again."""
     return aten.clone.default(parameter) if parameter.dtype == dtype else aten._to_copy.default(parameter, dtype=dtype)
-
-
-def _is_plain(*tensors: torch.Tensor | None) -> bool:
-    """Whether elementwise results lie as ATen's norms lay them out."""
-    return all(
-        tensor is None or (tensor.is_floating_point() and tensor.is_contiguous() and tensor.numel() > 0)
-        for tensor in tensors
-    )
 
 
 def _has_parameters_of(x: torch.Tensor, *parameters: torch.Tensor | None) -> bool:
@@ -53,47 +38,47 @@ def _has_parameters_of(x: torch.Tensor, *parameters: torch.Tensor | None) -> boo
 
 
 def _softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
-    if not _is_plain(x) or not x.dim():
+    if not is_plain(x) or not x.dim():
         return NotImplemented
-    wide = _wide(x)
+    wide = wide_of(x)
     raised = aten.exp.default(aten.sub.Tensor(wide, aten.amax.default(wide, [dim], True)))
     result = aten.div.Tensor(raised, aten.sum.dim_IntList(raised, [dim], True))
-    return result if half_to_float else _in(result, x.dtype)
+    return result if half_to_float else in_dtype(result, x.dtype)
 
 
 def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> Any:
-    if not _is_plain(x) or not x.dim():
+    if not is_plain(x) or not x.dim():
         return NotImplemented
-    wide = _wide(x)
+    wide = wide_of(x)
     lowered = aten.sub.Tensor(wide, aten.amax.default(wide, [dim], True))
     result = aten.sub.Tensor(lowered, aten.log.default(aten.sum.dim_IntList(aten.exp.default(lowered), [dim], True)))
-    return result if half_to_float else _in(result, x.dtype)
+    return result if half_to_float else in_dtype(result, x.dtype)
 
 
 def _layer_norm(
     x: torch.Tensor, shape: Sequence[int], weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float
 ) -> Any:
-    if not _is_plain(x) or not _has_parameters_of(x, weight, bias):
+    if not is_plain(x) or not _has_parameters_of(x, weight, bias):
         return NotImplemented
     _, mean, rstd = aten.native_layer_norm.default(x, shape, None, None, eps)
-    wide = _wide(x)
+    wide = wide_of(x)
     if mean.dtype != wide.dtype:
         return NotImplemented  # statistics that are rounded before anything is made of them
     result = aten.mul.Tensor(aten.sub.Tensor(wide, mean), rstd)
     if weight is not None:
-        result = aten.mul.Tensor(result, _in(weight, wide.dtype))
+        result = aten.mul.Tensor(result, in_dtype(weight, wide.dtype))
     if bias is not None:
         result = aten.add.Tensor(result, _own(bias, wide.dtype))
-    return _in(result, x.dtype), mean, rstd
+    return in_dtype(result, x.dtype), mean, rstd
 
 
 def _group_norm(
     x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, images: int, channels: int, pixels: int,
     groups: int, eps: float
 ) -> Any:
-    if not _is_plain(x) or x.dim() < 2 or not _has_parameters_of(x, weight, bias):
+    if not is_plain(x) or x.dim() < 2 or not _has_parameters_of(x, weight, bias):
         return NotImplemented
-    wide = _wide(x)
+    wide = wide_of(x)
     _, mean, rstd = aten.native_group_norm.default(wide, None, None, images, channels, pixels, groups, eps)
     result = aten.view.default(_normal_by_group(wide, mean, rstd, images, groups), x.shape)
     if weight is not None:
@@ -102,7 +87,7 @@ def _group_norm(
         result = aten.add.Tensor(result, _by_channel(_own(bias, wide.dtype), wide))
     # as ATen keeps statistics, which its backward takes
     kept = torch.float32 if any(p is not None and p.dtype == torch.float32 for p in (weight, bias)) else x.dtype
-    return _in(result, x.dtype), _in(mean, kept), _in(rstd, kept)
+    return in_dtype(result, x.dtype), in_dtype(mean, kept), in_dtype(rstd, kept)
 
 
 def _normal_by_group(
@@ -119,35 +104,35 @@ def _group_norm_backward(
 ) -> Any:
     """By sums for each channel of each image, of which those for groups and for parameters are made (as in ATen,
     aten/src/ATen/native/cuda/group_norm_kernel.cu)."""
-    if not _is_plain(grad, x) or x.dim() < 2 or grad.dtype != x.dtype or not _has_parameters_of(x, weight):
+    if not is_plain(grad, x) or x.dim() < 2 or grad.dtype != x.dtype or not _has_parameters_of(x, weight):
         return NotImplemented
-    wide = _wide(x)
-    mean, rstd = _in(mean, wide.dtype), _in(rstd, wide.dtype)
+    wide = wide_of(x)
+    mean, rstd = in_dtype(mean, wide.dtype), in_dtype(rstd, wide.dtype)
     by_channel = [images, groups, channels // groups, pixels]
-    flow = aten.view.default(_wide(grad), by_channel)
+    flow = aten.view.default(wide_of(grad), by_channel)
     normal = aten.view.default(_normal_by_group(wide, mean, rstd, images, groups), by_channel)
     total = aten.sum.dim_IntList(flow, [3], True)
     weighted = aten.sum.dim_IntList(aten.mul.Tensor(flow, normal), [3], True)
     result = None
     if wanted[0]:
-        factor = None if weight is None else aten.view.default(_in(weight, wide.dtype), [1, groups, -1, 1])
+        factor = None if weight is None else aten.view.default(in_dtype(weight, wide.dtype), [1, groups, -1, 1])
         parts = [total, weighted] if factor is None else [aten.mul.Tensor(part, factor) for part in (total, weighted)]
         of_total, of_weighted = (aten.sum.dim_IntList(part, [2], True) for part in parts)
         share = aten.add.Tensor(of_total, aten.mul.Tensor(normal, of_weighted))
         own = flow if factor is None else aten.mul.Tensor(flow, factor)
         scale = aten.view.default(rstd, [images, groups, 1, 1])
         lowered = aten.sub.Tensor(own, aten.mul.Scalar(share, 1.0 / (channels // groups * pixels)))
-        result = _in(aten.view.default(aten.mul.Tensor(lowered, scale), x.shape), x.dtype)
+        result = in_dtype(aten.view.default(aten.mul.Tensor(lowered, scale), x.shape), x.dtype)
     dtype = x.dtype if weight is None else weight.dtype
     of_parameters = [
-        _in(aten.view.default(aten.sum.dim_IntList(part, [0]), [channels]), dtype) if is_wanted else None
+        in_dtype(aten.view.default(aten.sum.dim_IntList(part, [0]), [channels]), dtype) if is_wanted else None
         for part, is_wanted in ((weighted, wanted[1]), (total, wanted[2]))
     ]
     return (result, *of_parameters)
 
 
 def _by_channel(parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return aten.view.default(_in(parameter, x.dtype), [1, -1, *[1] * (x.dim() - 2)])
+    return aten.view.default(in_dtype(parameter, x.dtype), [1, -1, *[1] * (x.dim() - 2)])
 
 
 def _all_but_channels(x: torch.Tensor) -> list[int]:
@@ -177,7 +162,7 @@ def _batch_norm(
         not training and (running_mean is None or running_var is None)
     ):
         return NotImplemented
-    wide, dims, channels = _wide(x), _all_but_channels(x), [x.shape[1]]
+    wide, dims, channels = wide_of(x), _all_but_channels(x), [x.shape[1]]
     if training:
         variance, mean = aten.var_mean.correction(wide, dims, correction=0, keepdim=True)
     else:
@@ -194,7 +179,7 @@ def _batch_norm(
         result = aten.mul.Tensor(aten.sub.Tensor(wide, mean), scale)
         if bias is not None:
             result = aten.add.Tensor(result, _by_channel(_own(bias, wide.dtype), wide))
-    result = _in(result, x.dtype)
+    result = in_dtype(result, x.dtype)
     if not training:
         nothing = aten.new_empty.default(wide, [0])
         return result, nothing, aten.new_empty.default(wide, [0])
@@ -202,8 +187,8 @@ def _batch_norm(
     for running, batch, factor in ((running_mean, mean, 1.0), (running_var, variance, count / max(count - 1, 1))):
         if running is not None:
             moved = aten.mul.Scalar(aten.view.default(batch, channels), momentum * factor)
-            new = aten.add.Tensor(aten.mul.Scalar(_in(running, wide.dtype), 1 - momentum), moved)
-            aten.copy_.default(running, _in(new, running.dtype))
+            new = aten.add.Tensor(aten.mul.Scalar(in_dtype(running, wide.dtype), 1 - momentum), moved)
+            aten.copy_.default(running, in_dtype(new, running.dtype))
     return result, aten.view.default(mean, channels), aten.view.default(rstd, channels)
 
 
@@ -226,7 +211,7 @@ def _batch_norm_backward(
 ) -> Any:
     if not _is_image(x, weight) or grad.stride() != x.stride():
         return NotImplemented
-    wide, flow, dims, channels = _wide(x), _wide(grad), _all_but_channels(x), [x.shape[1]]
+    wide, flow, dims, channels = wide_of(x), wide_of(grad), _all_but_channels(x), [x.shape[1]]
     if training:
         middle, scale = _by_channel(mean, wide), _by_channel(rstd, wide)  # type: ignore[arg-type]
     else:
@@ -243,12 +228,12 @@ def _batch_norm_backward(
             flow = aten.sub.Tensor(
                 flow, aten.mul.Scalar(aten.add.Tensor(total, aten.mul.Tensor(normal, weighted)), share)
             )
-        result = _in(aten.mul.Tensor(flow, factor), x.dtype)
+        result = in_dtype(aten.mul.Tensor(flow, factor), x.dtype)
     dtype = wide.dtype if weight is None else weight.dtype
     return (
         result,
-        _in(aten.view.default(weighted, channels), dtype) if wanted[1] else None,
-        _in(aten.view.default(total, channels), dtype) if wanted[2] else None,
+        in_dtype(aten.view.default(weighted, channels), dtype) if wanted[1] else None,
+        in_dtype(aten.view.default(total, channels), dtype) if wanted[2] else None,
     )
 
 
@@ -257,10 +242,6 @@ def _cudnn_batch_norm_backward(
     rstd: Any, eps: float, reserve: torch.Tensor
 ) -> Any:
     return _batch_norm_backward(grad, x, weight, running_mean, running_var, mean, rstd, True, eps, (True, True, True))
-
-
-MEAN = 1
-"""The number by which ATen says that a loss is a mean."""
 
 
 def _nll_loss_backward(
@@ -272,12 +253,14 @@ def _nll_loss_backward(
     ignored: int,
     total_weight: torch.Tensor,
 ) -> Any:
-    """The gradient of nll_loss. Only the sizes of `x` are looked at: its memory need not be there."""
-    if x.dim() != 2 or weight is not None or not _is_plain(x) or grad.dtype != x.dtype or total_weight.dtype != x.dtype:
+    """The gradient of nll_loss, for classes along dimension 1. Only the sizes of `x` are looked at: its memory need not
+    be there."""
+    if x.dim() < 2 or weight is not None or not is_plain(x) or grad.dtype != x.dtype or total_weight.dtype != x.dtype:
         return NotImplemented
     share = _shares(grad, target, reduction, ignored, total_weight)
     classes = aten.arange.default(x.shape[1], device=x.device)
-    is_target = aten.eq.Tensor(aten.unsqueeze.default(target, 1), aten.unsqueeze.default(classes, 0))
+    classes = aten.view.default(classes, [1, -1, *[1] * (x.dim() - 2)])
+    is_target = aten.eq.Tensor(aten.unsqueeze.default(target, 1), classes)
     made = aten.where.self(
         is_target, aten.unsqueeze.default(share, 1), aten.scalar_tensor.default(0.0, dtype=x.dtype, device=x.device)
     )
@@ -288,7 +271,7 @@ def _nll_loss_backward(
 def _shares(
     grad: torch.Tensor, target: torch.Tensor, reduction: int, ignored: int, total_weight: torch.Tensor
 ) -> torch.Tensor:
-    """For each row the gradient of its target's element."""
+    """For each row, or pixel, the gradient of its target's element."""
     share = aten.neg.default(grad)
     if reduction == MEAN:
         share = aten.div.Tensor(share, total_weight)
@@ -297,12 +280,12 @@ def _shares(
 
 
 def _log_softmax_backward(grad: torch.Tensor, result: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
-    if not _is_plain(grad, result) or not grad.dim():
+    if not is_plain(grad, result) or not grad.dim():
         return NotImplemented
     share = _row_sums.get(grad) if dim % grad.dim() == 1 else None
-    total = aten.sum.dim_IntList(_wide(grad), [dim], True) if share is None else aten.unsqueeze.default(share, 1)
-    made = aten.sub.Tensor(_wide(grad), aten.mul.Tensor(aten.exp.default(_wide(result)), total))
-    return _in(made, dtype)
+    total = aten.sum.dim_IntList(wide_of(grad), [dim], True) if share is None else aten.unsqueeze.default(share, 1)
+    made = aten.sub.Tensor(wide_of(grad), aten.mul.Tensor(aten.exp.default(wide_of(result)), total))
+    return in_dtype(made, dtype)
 
 
 def _bernoulli(x: torch.Tensor, p: float = 0.5, *, generator: torch.Generator | None = None) -> Any:
@@ -337,15 +320,15 @@ def _attention_backward_on_cpu(
     is_slow = dtype == torch.bfloat16 and (key.shape[-2] <= _SHORT or key.shape[-1] <= _NARROW)
     if not is_slow and dtype != torch.float16:
         return NotImplemented
-    mask = attn_mask if attn_mask is None or attn_mask.dtype == torch.bool else _wide(attn_mask)
+    mask = attn_mask if attn_mask is None or attn_mask.dtype == torch.bool else wide_of(attn_mask)
     gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
-        *map(_wide, (grad, query, key, value, result)), logsumexp, dropout, is_causal, attn_mask=mask, scale=scale
+        *map(wide_of, (grad, query, key, value, result)), logsumexp, dropout, is_causal, attn_mask=mask, scale=scale
     )
-    return tuple(_in(gradient, dtype) for gradient in gradients)
+    return tuple(in_dtype(gradient, dtype) for gradient in gradients)
 
 
 _row_sums: Final = WeakIdKeyDictionary()
-"""For gradients of losses with one element in each row: what the rows, along dimension 1, sum up to, which need not be
+"""For gradients of losses with one element in each row: what they sum up to along dimension 1, which need not be
 worked out."""
 
 
@@ -360,7 +343,9 @@ DECOMPOSITIONS: Final[dict[Any, Decomposition]] = {
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.cudnn_batch_norm_backward.default: _cudnn_batch_norm_backward,
     aten.nll_loss_backward.default: _nll_loss_backward,
+    aten.nll_loss2d_backward.default: _nll_loss_backward,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten.bernoulli_.float: _bernoulli,
     aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _attention_backward_on_cpu,
+    **GRADIENT_DECOMPOSITIONS,
 }
