@@ -65,6 +65,7 @@ OTHERWISE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], tuple[int, ..
     "diagonal above": (lambda x: x.diagonal(1, 1, 2).log1p(), (3, 4, 4)),
     "diagonal of other dimensions": (lambda x: x.diagonal(0, 0, 2).log1p(), (4, 3, 4)),
     "diagonal, not square": (lambda x: x.diagonal(dim1=1, dim2=2).log1p(), (3, 4, 6)),
+    "glu, turned": (lambda x: F.glu(x.sin(), 1).transpose(1, 2).cumsum(1), (3, 8, 5)),
     "glu of nothing": (lambda x: F.glu(x, 1), (0, 4)),
 }
 NOT_OF_ATEN = {
