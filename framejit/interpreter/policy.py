@@ -52,8 +52,12 @@ _YET_INLINED = (
 _YET_INLINED_FUNCTIONS = {
     "torch.fx.graph_module": ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__"),
     "torch.jit._trace": ("_script_if_tracing.<locals>.wrapper",),
+    "torch.utils.checkpoint": (
+        "checkpoint_sequential", "checkpoint_sequential.<locals>.run_function",
+        "checkpoint_sequential.<locals>.run_function.<locals>.forward",
+    ),
 }
-"""By their modules functions that do nothing but call what they stand in front of."""
+"""By their modules functions that do nothing but call what they stand in front of, or were given."""
 _OUTPUT = ("logging", "warnings")
 _OF_PROCESSES = ("torch.distributed.fsdp", "torch.distributed._composable", "torch.nn.parallel")
 _FORWARD_HINT = "nothing has to be done: the forward of modules inside, and its backward, are compiled by themselves"

@@ -21,7 +21,7 @@ from framejit.backends.opaque_call import BETWEEN_PARTS, OpaqueCall
 from framejit.capture.graph.equal_masks import first_alike
 from framejit.capture.graph.graph_writes import GraphWrites
 from framejit.capture.graph.known_results import CONSTANT, known_result
-from framejit.capture.graph.written_tensors import written_by
+from framejit.capture.graph.written_tensors import EXCHANGED, written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import check_question
 from framejit.fakes.metadata import Metadata, label, version_of
@@ -480,11 +480,15 @@ class GraphBuilder:
         tensor.node = node
 
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None:
-        """A node for `tensor.data = data`, which was done with the fakes: from here on the tensor is another view of
-        the memory of `data`."""
+        """A node for `tensor.data = data`: from here on the tensor is another view of the memory of `data`."""
+        memory = tensor.fake.untyped_storage(), data.fake.untyped_storage()
+        with self.metadata.faking():
+            torch.Tensor.data.__set__(tensor.fake, data.fake)  # type: ignore[attr-defined]
         self.program.tensor_written(tensor)
         call = OpaqueCall(_set_data, "set_data", "it gives a tensor the memory of another", "set_data")
         node = self.graph.call_function(call, (tensor.proxy(), data.proxy()))
+        node.meta[EXCHANGED] = memory
+        self._note_versions(node)
         self._note_writes(node, [tensor.fake])
         self.writes.tensor_moved()
         self._added(node, None, {})

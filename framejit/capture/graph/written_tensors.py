@@ -5,6 +5,7 @@ hold what they were made with."""
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -12,7 +13,11 @@ import torch
 from torch import fx
 
 from framejit.fakes.arguments import tensors_in
+from framejit.fakes.storages import storage_of
 
+EXCHANGED: Final = "exchanged"
+"""In the meta of a node that gives a tensor the memory of another: the storages of both before it, which live as long
+as the node does."""
 _NO_WRITES: Final = (operator.and_, operator.or_, operator.not_)
 """They are called as if they wrote in place, for their names would be keywords of Python's else."""
 _NORMS: Final = frozenset(("batch_norm", "instance_norm", "native_batch_norm", "_batch_norm_impl_index"))
@@ -69,6 +74,19 @@ def _written_by_schema(name: str) -> tuple[tuple[int, str], ...]:
             if argument.alias_info is not None and argument.alias_info.is_write
         }
     )
+
+
+def exchanged_memory(nodes: Iterable[fx.Node]) -> set[int]:
+    """The storages that tensors were moved from or to. The fake of a tensor that has moved lies where it was moved to,
+    also among what a node before took: what is written into one of these may be any of them."""
+    return {storage._cdata for node in nodes for storage in node.meta.get(EXCHANGED, ())}
+
+
+def memory_written_by(nodes: Sequence[fx.Node]) -> set[int]:
+    """The storages that nodes may write into."""
+    written = {storage_of(fake) for node in nodes for fake in written_by(node)}
+    exchanged = exchanged_memory(nodes)
+    return written if written.isdisjoint(exchanged) else written | exchanged
 
 
 def _running_statistics(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

@@ -29,7 +29,7 @@ from framejit.backends.may_raise import (
     operation_name,
     warns_at_times,
 )
-from framejit.capture.graph.written_tensors import fakes_given, written_by
+from framejit.capture.graph.written_tensors import EXCHANGED, exchanged_memory, fakes_given, written_by
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.storages import storage_of
 from framejit.late_dataclass import dataclass
@@ -62,6 +62,8 @@ class Precautions:
 
     inputs: tuple[TensorValue, ...] = ()
     """The inputs whose numbers are copied."""
+    moved: tuple[TensorValue, ...] = ()
+    """The inputs that are given other memory, of which it is kept where they lay."""
     random: bool = False
     """Whether the state of random number generators is kept."""
     nesting: bool = False
@@ -70,7 +72,7 @@ class Precautions:
     """The first operation that may raise after something that can't be taken back, if there is one."""
 
     def __bool__(self) -> bool:
-        return bool(self.inputs or self.random or self.nesting)
+        return bool(self.inputs or self.moved or self.random or self.nesting)
 
 
 ONLY_NESTING: Final = Precautions(nesting=True)
@@ -124,29 +126,44 @@ class GraphEffects:
         self.owners: dict[int, list[TensorValue]] = {}
         for value in inputs:
             self.owners.setdefault(storage_of(value.fake), []).append(value)
+        self._exchanged = exchanged_memory(self.nodes)
+        moving = [value for storage in self._exchanged for value in self.owners.get(storage, ())]
+        if moving:
+            self.owners.update((storage, moving) for storage in self._exchanged)
+        by_node = {value.node: value for value in inputs if value.source is not None}
+        self.moves = {
+            position: by_node[node.args[0]]
+            for position, node in enumerate(self.nodes)
+            if EXCHANGED in node.meta and node.args[0] in by_node
+        }
+        """Where inputs are given other memory."""
         self.writes: dict[int, list[int]] = {}
         """For the memory of inputs where it is written."""
         for position, node in enumerate(self.nodes):
-            for fake in written_by(node):
+            for fake in written_by(node) if position not in self.moves else ():
                 if storage_of(fake) in self.owners:
                     self.writes.setdefault(storage_of(fake), []).append(position)
 
     @property
     def any(self) -> bool:
-        """Whether the graph writes into inputs, draws random numbers or exchanges tensors with other processes."""
-        return bool(self.writes or self.drawing or self.exchanging)
+        """Whether the graph writes into inputs, moves them, draws random numbers or exchanges tensors with other
+        processes."""
+        return bool(self.writes or self.moves or self.drawing or self.exchanging)
 
     @property
     def can_be_rehearsed(self) -> bool:
         """Whether the graph may be run on copies of what it writes, for a trial: that takes memory, and only what is
         torch's surely does nothing else."""
         sizes = {
-            storage_of(value.fake): _memory_of(example)
-            for value, example in self._inputs
-            if storage_of(value.fake) in self.writes
+            storage_of(value.fake): _memory_of(example) for value, example in self._inputs_in({*self.writes})
         }
         size = sum(sizes.values())
         return size <= MOST_REHEARSED and all(operation_name(node.target) is not None for node in self.nodes)
+
+    def _inputs_in(self, storages: set[int]) -> list[tuple[TensorValue, torch.Tensor]]:
+        """The inputs that may lie in any of these storages of inputs at some point of the graph."""
+        owners = {id(value) for storage in storages for value in self.owners[storage]}
+        return [(value, example) for value, example in self._inputs if id(value) in owners]
 
     @cached_property
     def refusing(self) -> list[int]:
@@ -209,9 +226,11 @@ class GraphEffects:
             if (before := [p for p in positions if p <= last])
         }
         copied = {
-            storage for storage, positions in writes.items() if not _can_be_repeated(self.nodes, storage, positions)
+            storage
+            for storage, positions in writes.items()
+            if storage in self._exchanged or not _can_be_repeated(self.nodes, storage, positions)
         }
-        kept = [(value, example) for value, example in self._inputs if storage_of(value.fake) in copied]
+        kept = self._inputs_in(copied)
         too_much = sum(example.numel() * example.element_size() for _, example in kept) > MOST_COPIED
         lasting = [
             positions[0]
@@ -222,6 +241,7 @@ class GraphEffects:
         lasting += [position + 1 for position in (*self.warning, *self.exchanging) if position < last]
         return Precautions(
             () if too_much else tuple(value for value, _ in kept),
+            tuple(dict.fromkeys(value for position, value in self.moves.items() if position <= last)),
             any(position <= last for position in self.drawing),
             self.nesting,
             next((self.nodes[position] for position in raising if position >= min(lasting)), None) if lasting else None,

@@ -30,7 +30,7 @@ from framejit.bytecode.flattened import flattened
 from framejit.capture.capture import Capture, StateChange
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.graph.graph_builder import Origin
-from framejit.capture.graph.written_tensors import written_by
+from framejit.capture.graph.written_tensors import memory_written_by
 from framejit.capture.replacement.graph_effects import Precautions, may_draw
 from framejit.capture.replacement.kept_inputs import Copied, copies_where_shared, memory_of, put_back
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
@@ -56,8 +56,12 @@ class Kept(NamedTuple):
     nesting: int | None
     put_back: Callable[[], None] | None = None
     """Has the entry serve again that kept this, where another one has taken its place."""
+    memory: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
+    """Inputs that the graph gives other memory, with aliases where they lay before."""
 
     def restore(self) -> None:
+        for tensor, alias in self.memory:
+            tensor.data = alias
         put_back(self.tensors)
         for generator, state in self.generators:
             generator.set_state(state)
@@ -77,7 +81,9 @@ class Keeper:
     ) -> None:
         self.sources = [value.source for value in taken.inputs if value.source is not None]
         self._always = len(self.sources)
-        self.sources += [source for source in inputs if source not in self.sources]
+        moved = [value.source for value in taken.moved if value.source is not None]
+        self.sources += [source for source in (*moved, *inputs) if source not in self.sources]
+        self._moved = [self.sources.index(source) for source in moved]
         self._where_shared = [self.sources.index(source) for source in where_shared]
         self._generators = _generators(graph) if taken.random else []
         self._nests = taken.nesting
@@ -85,19 +91,23 @@ class Keeper:
     @property
     def is_where_shared(self) -> bool:
         """Whether it keeps anything only where inputs share memory."""
-        return bool(self._where_shared) and not (self._always or self._generators or self._nests)
+        is_more = self._always or self._moved or self._generators or self._nests
+        return bool(self._where_shared) and not is_more
 
     @property
     def told(self) -> list[Any]:
         """What it keeps, as plain data: the devices of generators, whether the depth of autocast's nesting, how many of
-        the tensors that it is given, and the positions of those that it keeps where some share memory."""
+        the tensors that it is given, and the positions of those that it keeps where some share memory. Graphs that move
+        tensors are not asked: other processes do not find them."""
         devices = [str(generator.device) for generator in self._generators]
         return [devices, self._nests, self._always, self._where_shared]
 
     def __call__(self, *tensors: torch.Tensor) -> Kept:
         copies = copies_where_shared(tensors, self._always, self._where_shared)
         states = [(generator, generator.get_state()) for generator in self._generators]
-        return Kept(copies, states, nesting() if self._nests else None)
+        with torch._C.DisableTorchFunctionSubclass():
+            memory = [(tensors[position], tensors[position].detach()) for position in self._moved]
+        return Kept(copies, states, nesting() if self._nests else None, memory=memory)
 
 
 class Rehearsal:
@@ -182,7 +192,7 @@ def rehearse(
     of the others. `run` does what the nodes of the module say. All is left as it was, and what operations warn of is
     dropped if `quiet`. Raises what the graph raises."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    written = {storage_of(fake) for node in module.graph.nodes if node.op != "placeholder" for fake in written_by(node)}
+    written = memory_written_by([node for node in module.graph.nodes if node.op != "placeholder"])
     nests = any(node.target in NESTING for node in module.graph.nodes)
     # other threads may draw meanwhile, and are not to get the same numbers twice
     drawn_from = _generators(module.graph) if may_draw(module.graph) else []

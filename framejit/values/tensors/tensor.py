@@ -325,8 +325,7 @@ class TensorValue(Value):
         return alike and mine.dim() == given.dim() and mine.shape == given.shape
 
     def _set_data(self, frame: Frame, data: Value) -> None:
-        """`self.data = data`, which is done when the graph runs; left to Python where torch may refuse it, or what was
-        written before would be out of sight."""
+        """`self.data = data`, which is done when the graph runs; left to Python where torch may refuse it."""
         plain = (torch.Tensor, torch.nn.Parameter)
         if (
             not isinstance(data, TensorValue)
@@ -350,13 +349,6 @@ class TensorValue(Value):
             raise Unsupported(
                 "setting attribute 'data' of a tensor to one of another kind, or of sizes that are not assumed", "FJ107"
             )
-        # of what nobody else holds writes need not be seen; breaking here would let the graph before the break keep
-        # what its backward needs apart from the tensor, of which eager keeps the very object
-        same_memory = memory == data.fake.untyped_storage()._cdata
-        if id(self) in frame.capture.effects.written_tensors and is_inputs and not same_memory:
-            raise Unsupported("setting attribute 'data' of a tensor that was written into", "FJ107")
-        with frame.capture.graph.metadata.faking():
-            torch.Tensor.data.__set__(self.fake, data.fake)  # type: ignore[attr-defined]
         frame.capture.graph.replace_data(self, data)
 
     def children(self) -> Iterator[Value]:

@@ -122,6 +122,72 @@ def test_an_operation_that_raises_afterwards():
     check_state(make, (X, good), (X, bad), (X, good), (X, bad), graphs=ANY, breaks=None)
 
 
+def moved_behind_a_write(p, q, x, i):
+    p.add_(1)
+    p.data = q
+    y = x[i]
+    p.mul_(2)
+    return y.sum() + p.sum()
+
+
+def moved_behind_a_write_by_a_view(p, q, x, i):
+    view = p.data
+    total = view.sum()
+    view.mul_(3)
+    y = x[i]
+    p.data = x + total
+    p.add_(1)
+    return y + p[0]
+
+
+def moved_twice(p, q, x, i):
+    q.data = p.data
+    q.add_(1)
+    q.data = x * 2
+    y = x[i]
+    p.data = q + 1
+    q.mul_(2)
+    return y + x[i] + p[1]
+
+
+def moved_away_and_back(p, q, x, i):
+    total = p.sum()
+    p.zero_()
+    y = x[i]
+    p.data = q * total
+    q.fill_(5.0)
+    view = q.data
+    view.data = x + x[i][0]
+    view.add_(1)
+    return y + total, view
+
+
+MOVING = (moved_behind_a_write, moved_behind_a_write_by_a_view, moved_twice, moved_away_and_back)
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", MOVING)
+@pytest.mark.parametrize("last", [(2, 2, 7, 1, 1, 7, 0, 7, 2), (7, 1, 1, 7, 7, 2)])
+def test_what_an_index_that_raises_leaves(fn, backend, last):
+    """Numbers, memory and counts of writes are as Python leaves them, wherever the graph raised."""
+
+    def outcome(fn):
+        p, q, seen = nn.Parameter(torch.ones(3)), torch.full((3,), 2.0), []
+        with torch.no_grad():
+            for place in last:
+                before = p.data, q.data
+                try:
+                    result = fn(p, q, X, torch.tensor([0, 1, place]))
+                except IndexError:
+                    result = None
+                places = [[one.data_ptr() == other.data_ptr() for one in (p, q)] for other in (*before, p)]
+                seen.append((result, p.tolist(), q.tolist(), *map(torch.clone, before), places))
+                seen.append((p._version, q._version))
+        return seen
+
+    torch.testing.assert_close(outcome(framejit.optimize(fn, backend=backend)), outcome(fn))
+
+
 @pytest.mark.parametrize("backend", ["eager", "fuse"])
 def test_with_other_backends(backend):
     p, x = nn.Parameter(torch.ones(64)), torch.arange(64.0)
