@@ -18,7 +18,7 @@ from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
-from framejit.capture.dynamic_dims import DynamicDims, is_of_container
+from framejit.capture.dynamic_dims import DynamicDims, ever_new, is_of_container
 from framejit.capture.graph.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
@@ -354,6 +354,10 @@ class Capture:
         if self.overrides.modes:
             return True
         return self.overrides.met and self.overrides.enabled and any(has_override(tensor.cls) for tensor in tensors)
+
+    def is_ever_new(self, name: str) -> bool:
+        """Whether a number, or the length of a list, is known to be another one in each call."""
+        return ever_new(name) in self.changing
 
     def tensor_written(self, tensor: TensorValue) -> None:
         """An operation of the graph writes into `tensor`."""

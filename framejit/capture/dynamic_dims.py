@@ -28,6 +28,7 @@ DYNAMO_MARK: Final = "_dynamo_dynamic_indices"
 ANY_INDEX: Final = "[*]"
 _LENGTH: Final = "len("  # as CallSource says it
 _KEYS: Final = "tuple("
+_EVER_NEW: Final = "ever new: "
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,15 @@ def keys_of(source_name: str) -> str:
     return f"{_KEYS}{source_name})"
 
 
+def ever_new(name: str) -> str:
+    """Under which name it is among what changes that a number, or the length of a list, has been another one in call
+    after call: to assume it would cost an entry each time."""
+    return f"{_EVER_NEW}{name}"
+
+
 def is_of_container(name: str) -> bool:
-    """Whether it is the length of a list, or the keys of a dict, that changes."""
-    return name.startswith((_LENGTH, _KEYS))
+    """Whether it is the length of a list, or the keys of a dict, that changes; or how often something changes."""
+    return name.startswith((_LENGTH, _KEYS, _EVER_NEW))
 
 
 def is_of_module(source: Source | None) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from framejit import _native as native
-from framejit.capture.dynamic_dims import is_of_container, keys_of, length_of
+from framejit.capture.dynamic_dims import ever_new, is_of_container, keys_of, length_of
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
@@ -15,6 +15,10 @@ from framejit.short_lived import count_entry, never_last
 
 Missed = list[tuple[native.Entry, Miss | None]]
 """Each entry of a function with the guard it missed."""
+
+
+FEW: Final = 4
+"""How many floats, or lengths of a list that grows, are assumed at a place until the graph breaks there instead."""
 
 
 class LimitReached(Exception):
@@ -69,6 +73,8 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
     these are all that differ before anything else does, or each would cost an entry of its own."""
     code, resume = compilation.fn.__code__, compilation.resume
     found = {code.co_varnames[i] for i in (resume.fresh if resume is not None else ())}
+    if not compilation.options.fullgraph:
+        found.update(map(ever_new, _ever_new(compilation, missed)))
     for entry, miss in missed:
         if miss is not None:
             named = [r for r in entry.tag.records if r.source_name == miss.source_name]
@@ -84,3 +90,25 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
         found |= entry.tag.changing
     compilation.points.changing.update(n for n in found if not n.startswith("__"))
     return frozenset(found)
+
+
+def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
+    """Names of floats, and of lengths of lists, for which so many entries have assumed one each that there would be no
+    end to it. Ints are seldom that many: a number of a layer, or of an epoch, may well come again."""
+    assumed: dict[str, set[int | float]] = {}
+    for entry, miss in missed:
+        records = entry.tag.records
+        failed = [r for r in records if miss is not None and r.source_name == miss.source_name]
+        failed += [records[guard] for guard in entry.guards.other_numbers(compilation.flat_args, compilation.fn)]
+        for record in failed:
+            if record.check == native.C_EQUALS and type(record.expected) in (int, float):
+                assumed.setdefault(record.source_name, set()).add(record.expected)
+            elif record.check == native.C_LEN and miss is not None and miss.actual.isdecimal():
+                if record.expected < int(miss.actual):  # it grows
+                    assumed.setdefault(length_of(record.source_name), set()).add(float(record.expected))
+    most_ints = config.recompile_limit * 3 // 4
+    return [
+        name
+        for name, numbers in assumed.items()
+        if len(numbers) >= (FEW if any(type(number) is float for number in numbers) else max(FEW, most_ints))
+    ]

@@ -15,6 +15,7 @@ from framejit import _native as native
 from framejit.guards.computed_numbers import Answer, is_reached, question_at
 from framejit.guards.sources import BinarySource, CallSource, PairSource, Source, TypedKey
 from framejit.guards.thread_questions import has_saved_tensor_hooks
+from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.sym_int import LARGEST, SymIntValue
@@ -78,7 +79,13 @@ class SymNumberValue(Value):
         return self.value
 
     def assume(self) -> None:
-        """Guard what the value is read from to be what it is now."""
+        """Guard what the value is read from to be what it is now. Breaks the graph where that would be another number
+        in each call."""
+        if self.capture.is_ever_new(self.source.name()):
+            raise Unsupported(
+                f"{self.describe()}, which is another number in each call, has to be known", "FJ121",
+                "keep it in a tensor, or use it outside the compiled function",
+            )
         self.capture.add_guard(self.source, native.C_EQUALS, self.value)
 
     def is_constant(self) -> bool:

@@ -393,9 +393,8 @@ class ListValue(SequenceValue):
     def items(self) -> list[Value]:
         """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
         if self._unread is not None:
-            unread, self._unread = self._unread, None
-            self._items = unread.look() + self._items
-            self._rewritten = True
+            self._items = self._unread.look() + self._items
+            self._unread, self._rewritten = None, True
         if self.journal is not None:
             self.journal.add(Held(self, (), tuple(self._items)))
         return self._items
