@@ -18,7 +18,7 @@ from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
-from framejit.capture.dynamic_dims import DynamicDims, ever_new, is_of_container
+from framejit.capture.dynamic_dims import ANY_INDEX, DynamicDims, among_alike, ever_new, is_item, is_of_container
 from framejit.capture.graph.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
@@ -121,6 +121,7 @@ class Capture:
         self.frame: Frame | None = None
         self.seq = 0
         self.changing, self.raising = changing, raising
+        self._ever_new_items = any(ANY_INDEX in name for name in changing if name.startswith(ever_new("")))
         self.says_compiling, self.said_compiling = says_compiling, False
         self.takes_gradients = takes_gradients
         self.whole_functions: set[type] = set()
@@ -358,6 +359,18 @@ class Capture:
     def is_ever_new(self, name: str) -> bool:
         """Whether a number, or the length of a list, is known to be another one in each call."""
         return ever_new(name) in self.changing
+
+    def check_item(self, source: Source, item: int | bool) -> None:
+        """Break the graph at an int or bool in a list whose items were others in entry after entry: there are more
+        combinations of them than entries."""
+        if not self._ever_new_items or not is_item(source.name()):
+            return
+        if self.is_ever_new(among_alike(source.name())):
+            raise Unsupported(
+                f"{type(item).__name__} {source.name()!r}, an item of a list whose items are others in each call, has "
+                "to be known",
+                "FJ121", "keep the items in a tensor, or use them outside the compiled function",
+            )
 
     def tensor_written(self, tensor: TensorValue) -> None:
         """An operation of the graph writes into `tensor`."""

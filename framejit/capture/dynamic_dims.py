@@ -182,6 +182,11 @@ def ever_new(name: str) -> str:
     return f"{_EVER_NEW}{name}"
 
 
+def is_item(source_name: str) -> bool:
+    """Whether a source is an item of a list or tuple."""
+    return re.search(r"\[\d+\]$", source_name) is not None
+
+
 def is_of_container(name: str) -> bool:
     """Whether it is the length of a list, or the keys of a dict, that changes; or how often something changes."""
     return name.startswith((_LENGTH, _KEYS, _EVER_NEW))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from framejit import _native as native
-from framejit.capture.dynamic_dims import ever_new, is_of_container, keys_of, length_of
+from framejit.capture.dynamic_dims import among_alike, ever_new, is_item, is_of_container, keys_of, length_of
 from framejit.capture.frame_compilation import FrameCompilation
 from framejit.capture.weight_guards import drop_outdated
 from framejit.config import config
@@ -19,6 +20,8 @@ Missed = list[tuple[native.Entry, Miss | None]]
 
 FEW: Final = 4
 """How many floats, or lengths of a list that grows, are assumed at a place until the graph breaks there instead."""
+MANY_ITEMS: Final = 6
+"""How many entries may have missed ints or bools in one list until the graph breaks there instead."""
 
 
 class LimitReached(Exception):
@@ -108,7 +111,26 @@ def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
                     assumed.setdefault(length_of(record.source_name), set()).add(float(record.expected))
     most_ints = config.recompile_limit * 3 // 4
     return [
-        name
-        for name, numbers in assumed.items()
-        if len(numbers) >= (FEW if any(type(number) is float for number in numbers) else max(FEW, most_ints))
+        *(
+            name
+            for name, numbers in assumed.items()
+            if len(numbers) >= (FEW if any(type(number) is float for number in numbers) else max(FEW, most_ints))
+        ),
+        *(place for place, count in Counter(map(_item_missed, missed)).items() if place and count >= MANY_ITEMS),
     ]
+
+
+def _item_missed(missed: tuple[native.Entry, Miss | None]) -> str:
+    """For an entry that missed an int or bool in a list what the names of the list's items have in common; else an
+    empty text."""
+    entry, miss = missed
+    if miss is None or not is_item(miss.source_name):
+        return ""
+    records = (r for r in entry.tag.records if r.source_name == miss.source_name)
+    is_small = any(
+        r.check in (native.C_SIZES, native.C_HOLDS)
+        or r.check == native.C_EQUALS and type(r.expected) is int
+        or r.check == native.C_ID and r.expected in ("True", "False")
+        for r in records
+    )
+    return among_alike(miss.source_name) if is_small else ""

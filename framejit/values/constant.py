@@ -224,6 +224,8 @@ def is_none(value: Value) -> bool:
 
 def guarded_constant(capture: Capture, obj: Any, source: Source) -> Value:
     """A constant that is read at `source`, guarded to be what it is now."""
+    if type(obj) is int or type(obj) is bool:
+        capture.check_item(source, obj)
     by_value = (
         type(obj) not in SINGLETON_TYPES
         and not is_a(obj, (bool, enum.Enum))

@@ -34,6 +34,8 @@ class LazyValue(Value):
             try:
                 self._value = wrap(capture, self.obj, self.source)
             except Unsupported as e:
+                if type(self.obj) is int or type(self.obj) is bool:  # which has to be known (`check_item`)
+                    raise
                 self._value = self._opaque(capture, self.source, e)
         return self._value
 

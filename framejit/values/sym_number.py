@@ -308,6 +308,8 @@ def _symbolic_number(capture: Capture, obj: Any, source: Source) -> Value | None
     """A number that is not assumed, because it was seen to change or because all are left open."""
     if source.name() not in capture.changing and not capture.dynamic.leaves_open(obj, source):
         return None
+    if type(obj) is int:
+        capture.check_item(source, obj)
     capture.add_guard(source, native.C_TYPE, type(obj))
     if type(obj) is int and not capture.dynamic.never and 0 <= obj <= LARGEST:
         return SymIntValue(capture.sizes.number(obj, source), source, obj)
