@@ -16,6 +16,7 @@ from framejit.fakes.metadata import SymbolicLayout
 from framejit.guards.size_program import NUMBER
 from framejit.guards.sources import CallSource
 from framejit.late_dataclass import dataclass
+from framejit.signals import Unsupported
 from framejit.symbols.conditions import LEAST, Condition, Conditions
 from framejit.symbols.expression import INFINITE, Atom, Bounds, DataSymbol, Expression, Symbol
 from framejit.symbols.open_dim import OpenDim
@@ -115,6 +116,17 @@ class InputSizes(Conditions):
         sizes = self.capture.graph.metadata.data_sizes
         assert sizes is not None
         return sizes.place(symbol)
+
+    def check_assumed(self, expression: Expression) -> None:
+        """Break the graph where an int is to be known that is made of one which is another in each call, as the length
+        of a list is that grows."""
+        for symbol in expression.symbols():
+            leaf = self.leaves.get(symbol)
+            if leaf is not None and leaf.dim == NUMBER and self.capture.is_ever_new(leaf.source.name()):
+                raise Unsupported(
+                    f"int {str(expression)!r}, which is another number in each call, has to be known", "FJ121",
+                    "keep it in a tensor, or use it outside the compiled function",
+                )
 
     # ---- guards -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from framejit.config import config
 from framejit.events import emit
 from framejit.guards.diff import Miss, explain_miss
 from framejit.short_lived import count_entry, never_last
+from framejit.values.arrays.array_memory import tensor_over
 
 Missed = list[tuple[native.Entry, Miss | None]]
 """Each entry of a function with the guard it missed."""
@@ -20,8 +21,9 @@ Missed = list[tuple[native.Entry, Miss | None]]
 
 FEW: Final = 4
 """How many floats, or lengths of a list that grows, are assumed at a place until the graph breaks there instead."""
-MANY_ITEMS: Final = 6
-"""How many entries may have missed ints or bools in one list until the graph breaks there instead."""
+MANY: Final = 6
+"""How many entries may have missed ints or bools in one list, or the sizes of an array, until the graph breaks there
+instead."""
 
 
 class LimitReached(Exception):
@@ -96,9 +98,11 @@ def changing_numbers(compilation: FrameCompilation, missed: Missed) -> frozenset
 
 
 def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
-    """Names of floats, and of lengths of lists, for which so many entries have assumed one each that there would be no
-    end to it. Ints are seldom that many: a number of a layer, or of an epoch, may well come again."""
+    """Names of floats, of lengths of lists, of arrays and of items of lists for which so many entries have assumed
+    something else each that there would be no end to it. Ints are seldom that many: a number of a layer, or of an
+    epoch, may well come again."""
     assumed: dict[str, set[int | float]] = {}
+    shapes: dict[str, set[tuple[int, ...]]] = {}
     for entry, miss in missed:
         records = entry.tag.records
         failed = [r for r in records if miss is not None and r.source_name == miss.source_name]
@@ -109,6 +113,13 @@ def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
             elif record.check == native.C_LEN and miss is not None and miss.actual.isdecimal():
                 if record.expected < int(miss.actual):  # it grows
                     assumed.setdefault(length_of(record.source_name), set()).add(float(record.expected))
+            elif record.check == native.C_SIZES and " == " in record.text:
+                if miss is not None and miss.text.startswith(record.text):
+                    mark = hash(record.text)  # of the length of a list there are as many as of floats
+                    is_length = is_of_container(record.source_name)
+                    assumed.setdefault(record.source_name, set()).add(float(mark) if is_length else mark)
+            elif record.check == native.C_TENSOR and record.source_name.startswith(f"{tensor_over.__name__}("):
+                shapes.setdefault(record.source_name, set()).add(record.expected.shape)
     most_ints = config.recompile_limit * 3 // 4
     return [
         *(
@@ -116,7 +127,8 @@ def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
             for name, numbers in assumed.items()
             if len(numbers) >= (FEW if any(type(number) is float for number in numbers) else max(FEW, most_ints))
         ),
-        *(place for place, count in Counter(map(_item_missed, missed)).items() if place and count >= MANY_ITEMS),
+        *(name for name, different in shapes.items() if len(different) >= MANY),
+        *(place for place, count in Counter(map(_item_missed, missed)).items() if place and count >= MANY),
     ]
 
 

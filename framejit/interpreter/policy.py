@@ -43,6 +43,7 @@ _NEVER_INLINE = (
     "_pytest",
     "numpy",
     "random",
+    "statistics",
     "pickle",
 )
 _YET_INLINED = (

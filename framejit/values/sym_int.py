@@ -54,6 +54,7 @@ class SymIntValue(Value):
         return f"int {str(self.size)!r}"
 
     def constant(self) -> Any:
+        self.sizes.check_assumed(self.size.node.expression)
         assumed = int(self.size)  # from here on
         return assumed if self.number is None else self.number
 

@@ -230,10 +230,12 @@ class NumpyMethodValue(NamedMethod):
 def _existing_array(capture: Capture, obj: Any, source: Source) -> Value:
     """An array that is given."""
     capture.add_guard(source, native.C_TYPE, np.ndarray)
-    tensor = tensor_over(obj)
+    tensor, place = tensor_over(obj), CallSource(source, tensor_over)
     if tensor is None:
         raise refused("an array whose memory no tensor can be laid over (by its dtype or strides, read-only, or empty)")
-    return ArrayValue(_input(capture, tensor, CallSource(source, tensor_over)), source)
+    if capture.is_ever_new(place.name()):
+        raise refused("an array that has other sizes in each call")
+    return ArrayValue(_input(capture, tensor, place), source)
 
 
 @wraps(*NUMBERS)
