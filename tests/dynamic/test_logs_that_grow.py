@@ -73,8 +73,7 @@ def smoothed(log, x):
 
 def array(log, x):
     log.append(x.argmax().item())
-    places = np.array(log)
-    return x + 1, (places == 1).sum(), places.mean()
+    return x + 1, np.array(log).mean()
 
 
 LISTS = (
