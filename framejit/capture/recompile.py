@@ -115,9 +115,10 @@ def _ever_new(compilation: FrameCompilation, missed: Missed) -> list[str]:
                     assumed.setdefault(length_of(record.source_name), set()).add(float(record.expected))
             elif record.check == native.C_SIZES and " == " in record.text:
                 if miss is not None and miss.text.startswith(record.text):
-                    mark = hash(record.text)  # of the length of a list there are as many as of floats
-                    is_length = is_of_container(record.source_name)
-                    assumed.setdefault(record.source_name, set()).add(float(mark) if is_length else mark)
+                    # of the length of a list, and of what is computed of several ints, there are as many as of floats
+                    is_one_of_many = is_of_container(record.source_name) or record.also_names
+                    mark = hash(record.text)
+                    assumed.setdefault(record.source_name, set()).add(float(mark) if is_one_of_many else mark)
             elif record.check == native.C_TENSOR and record.source_name.startswith(f"{tensor_over.__name__}("):
                 shapes.setdefault(record.source_name, set()).add(record.expected.shape)
     most_ints = config.recompile_limit * 3 // 4

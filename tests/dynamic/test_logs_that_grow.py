@@ -119,6 +119,25 @@ def test_numbers_in_a_list_that_numpy_is_given():
     assert len(of_kind(events, "capture_started")) <= 8
 
 
+def test_what_is_computed_of_several_ints():
+    """As the box that is cut out of an image: there are more of them than entries."""
+    def step(x, place, size):
+        low, high = np.clip(place - size // 2, 0, 8), np.clip(place + size // 2, 0, 8)
+        x = x * 2
+        x[low:high] = 0
+        return x, int(high - low)
+
+    compiled = framejit.optimize(step, backend="eager")
+    places = []
+    for number in range(40):
+        place, size = number * 7 % 9, number * 5 % 8
+        with recorded() as events:
+            got = compiled(torch.ones(8), place, size)
+        places += [number] * len(of_kind(events, "capture_started"))
+        torch.testing.assert_close(got, step(torch.ones(8), place, size))
+    assert max(places) < 28, places
+
+
 def test_ints_and_few_lengths_are_assumed_still():
     """A number of a layer comes again, and a list that is as long as before."""
     def step(x, layer, given):
