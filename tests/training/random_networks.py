@@ -1,5 +1,5 @@
-"""Random networks: layers, norms, pools, losses, views and writes one after the other, as programs of torch's functions.
-A line that torch refuses for the sizes at hand is left out."""
+"""Random networks: layers, norms, pools, losses, views and writes one after the other, as programs of torch's
+functions. A line that torch refuses for the sizes at hand is left out."""
 
 from __future__ import annotations
 
@@ -41,13 +41,15 @@ F.layer_norm(X, S[-1:], P(S[-1]), P(S[-1])) | F.layer_norm(X, S[-2:]) | F.group_
 F.batch_norm(X, None, None, P(S[1]), P(S[1]), True) | F.instance_norm(X) | F.rms_norm(X, S[-1:], P(S[-1]))
 F.batch_norm(X, torch.zeros(S[1], dtype=KIND), torch.ones(S[1], dtype=KIND) * 2, P(S[1])) | F.local_response_norm(X, 3)
 F.linear(X, P(6, S[-1]), P(6)) | F.linear(X, P(4, S[-1])) | F.linear(X, torch._weight_norm(P(4, S[-1]), P(4, 1)))
-F.conv2d(X, P(4, S[1], 3, 3), P(4), padding=1) | F.conv2d(X, P(6, S[1], 1, 1)) | F.conv2d(X, P(S[1], 1, 3, 3), groups=S[1])
+F.conv2d(X, P(4, S[1], 3, 3), P(4), padding=1) | F.conv2d(X, P(6, S[1], 1, 1))
+F.conv2d(X, P(S[1], 1, 3, 3), groups=S[1])
 F.conv2d(X, P(8, S[1], 2, 2), stride=2) | F.conv_transpose2d(X, P(S[1], 4, 2, 2), P(4), stride=2)
 F.conv1d(X, P(4, S[1], 3), P(4), padding=1) | F.max_pool2d(X, 2) | F.avg_pool2d(X, 2) | F.adaptive_avg_pool2d(X, 1)
 F.adaptive_avg_pool2d(X, 2) | F.adaptive_max_pool2d(X, 2) | F.avg_pool2d(X, 3, 1, 1) | F.max_pool2d(X, 3, 2, 1)
 F.avg_pool2d(X, 3, 2, 1, count_include_pad=False) | F.max_pool1d(X, 2) | F.avg_pool1d(X, 2) | F.pixel_shuffle(X, 2)
 F.interpolate(X, scale_factor=2) | F.interpolate(X, scale_factor=2, mode='bilinear') | F.interpolate(X, size=(7, 9))
-F.interpolate(X, scale_factor=2, mode='linear') | F.pad(X, (1, 1)) | F.pad(X, (1, 0, 0, 1), value=0.5) | F.pad(X, (-1, 0))
+F.interpolate(X, scale_factor=2, mode='linear') | F.pad(X, (1, 1)) | F.pad(X, (1, 0, 0, 1), value=0.5)
+F.pad(X, (-1, 0))
 F.pad(X, (1, 1, 1, 1), mode='reflect') | F.pad(X, (1, 1), mode='replicate') | F.pad(X, (1, 1, 1, 1), mode='circular')
 F.scaled_dot_product_attention(X, X, X) | F.scaled_dot_product_attention(X, X.flip(1), X, is_causal=True)
 (X @ X.mT).softmax(-1) @ X | torch.bmm(X, X.mT).tril() @ X | torch.einsum('btd,bsd->bts', X, X).softmax(1) @ X
@@ -55,12 +57,14 @@ torch.addmm(X, X @ X.t(), X, beta=0.5) | torch.cdist(X, X) @ X | F.cosine_simila
 F.dropout(X, 0.3) | F.dropout(X, 0.3, training=False) | X * torch.rand_like(X) | F.embedding(X.argmax(-1), P(S[-1], 4))
 """
 VIEWS = """
-X.transpose(D, -1) | X.flatten(2).transpose(1, 2) | X.permute(0, 2, 3, 1) | X.contiguous() | X.unsqueeze(D) | X[..., ::2]
+X.transpose(D, -1) | X.flatten(2).transpose(1, 2) | X.permute(0, 2, 3, 1) | X.contiguous() | X.unsqueeze(D)
+X[..., ::2]
 X[:, :, None].expand(-1, -1, 2, -1) | X.reshape(S[0], -1) | X.squeeze() | X.diagonal(dim1=-2, dim2=-1) | X.unbind(D)[0]
 X.contiguous(memory_format=torch.channels_last)
 """
 OF_TWO = """
-X + Y | X * Y.sigmoid() | torch.where(X > Y, X, Y * 0.5) | X - Y.mean() | torch.maximum(X, Y) | X.lerp(Y, 0.2) | X @ Y.mT
+X + Y | X * Y.sigmoid() | torch.where(X > Y, X, Y * 0.5) | X - Y.mean() | torch.maximum(X, Y) | X.lerp(Y, 0.2)
+X @ Y.mT
 torch.addcdiv(X, Y, X.abs() + 1) | torch.cat([X, Y], D)
 """
 WRITES = """
@@ -68,13 +72,17 @@ X[0] = 0.5 | X.mul_(0.5) | X[..., 0] *= 2 | F.relu_(X) | X.clamp_(-1, 1) | X[...
 X.masked_fill_(X > 1, 0) | X.add_(x0.mean()) | X.index_fill_(0, torch.tensor([0]), 0.3) | X.copy_(X.flip(D) * 2)
 """
 LOSSES = """
-X.mean() | X.square().mean() | X.sum() | F.mse_loss(X, T) | F.l1_loss(X, T) | F.smooth_l1_loss(X, T, beta=0.5) | X.norm()
+X.mean() | X.square().mean() | X.sum() | F.mse_loss(X, T) | F.l1_loss(X, T) | F.smooth_l1_loss(X, T, beta=0.5)
+X.norm()
 F.huber_loss(X, T, delta=0.7) | F.binary_cross_entropy(X.sigmoid(), T.sigmoid()) | X.std(correction=0) | (X * T).sum()
 F.binary_cross_entropy_with_logits(X, T.sigmoid()) | F.poisson_nll_loss(X.clamp(max=2), T.abs()) | X.logsumexp(D).mean()
 F.kl_div(F.log_softmax(X, D), F.softmax(T, D), reduction='batchmean') | F.soft_margin_loss(X, T.sign())
-F.gaussian_nll_loss(X, T, X.detach().abs() + 1) | F.mse_loss(X, T, reduction='none').amax() | X.flatten().topk(2)[0].sum()
--(F.softmax(X, D) * F.log_softmax(X, D)).sum(D).mean() | F.triplet_margin_loss(X, T, -T) | F.hinge_embedding_loss(X, T.sign())
-F.cross_entropy(X, L, reduction=R).mean() | F.cross_entropy(X, L, label_smoothing=0.1) | F.nll_loss(X, L, reduction=R).sum()
+F.gaussian_nll_loss(X, T, X.detach().abs() + 1) | F.mse_loss(X, T, reduction='none').amax()
+X.flatten().topk(2)[0].sum()
+-(F.softmax(X, D) * F.log_softmax(X, D)).sum(D).mean() | F.triplet_margin_loss(X, T, -T)
+F.hinge_embedding_loss(X, T.sign())
+F.cross_entropy(X, L, reduction=R).mean() | F.cross_entropy(X, L, label_smoothing=0.1)
+F.nll_loss(X, L, reduction=R).sum()
 F.cross_entropy(X, L, ignore_index=1, reduction=R).sum() | F.nll_loss(F.log_softmax(X, D), L, reduction=R).mean()
 F.cross_entropy(X, L, T.new_ones(S[1]) * 0.7, reduction=R).sum() | F.cross_entropy(X, F.softmax(T, 1))
 """
