@@ -58,6 +58,24 @@ class DequeValue(ListValue):
     def make(self, items: list[Value]) -> ListValue:
         return DequeValue(self._bounded(items), self.maxlen)
 
+    def _at_its_ends(self, frame: Frame) -> Unread | None:
+        """What was there before what was appended. A full deque loses as many at its left end; one that is not stays so
+        or is looked at."""
+        unread = super()._at_its_ends(frame)
+        if unread is None or self.maxlen is None:
+            return unread
+        room = self.maxlen - len(self._items)
+        if unread.assume_full(self.maxlen):
+            if room < 0:
+                return None
+            unread.first += max(unread.now - room, 0)
+            return unread
+        length = unread.length(frame) if unread.now <= room else None
+        if length is None:
+            return None
+        assert frame.compare("le", length, ConstantValue(room)).constant()
+        return unread
+
     def _bounded(self, items: list[Value]) -> list[Value]:
         return items if self.maxlen is None else items[max(len(items) - self.maxlen, 0) :]
 
@@ -73,6 +91,9 @@ class DequeValue(ListValue):
     def push(self, frame: Frame, item: Value, left: bool = False) -> None:
         """Add an item at one end; a full deque loses one at the other."""
         self.touch(frame)
+        if not left and not self.is_known and self.journal is None:
+            self._items.append(item)
+            return
         self.items.insert(0 if left else len(self.items), item)
         if self.maxlen is not None and len(self.items) > self.maxlen:
             del self.items[-1 if left else 0]
@@ -108,6 +129,9 @@ class DequeValue(ListValue):
 
     @method("pop", "popleft", tells_name=True)
     def _pop_end(self, frame: Frame, name: str) -> Value:
+        taken = None if self.is_known else self._take_from(frame, name == "popleft")
+        if taken is not None:
+            return taken
         if not self.items:
             raise frame.raised(IndexError, "pop from an empty deque")
         self.touch(frame)
@@ -138,7 +162,10 @@ class DequeValue(ListValue):
 
     @method("clear")
     def _clear_all(self, frame: Frame) -> Value:
-        if self.items:
+        if not self.is_known:  # which no iterator of captured code is over
+            self.touch(frame)
+            self.items = []
+        elif self.items:
             self.change(frame, [])
         return NONE
 
@@ -155,10 +182,18 @@ class DequeValue(ListValue):
 
     @method("__getitem__")
     def _item(self, frame: Frame, key: Value) -> Value:
+        key = realize(frame, key)
+        if isinstance(key, ConstantValue) and type(key.value) is int:
+            found = None if self.is_known else self._item_at_an_end(frame, key.value)
+            if found is not None:
+                return found
         return self.items[self._at(frame, key, deque.__getitem__)]
 
     @method("__setitem__")
     def _assign_item(self, frame: Frame, key: Value, item: Value) -> Value:
+        key = realize(frame, key)
+        if not self.is_known and self._replace_at_an_end(frame, key, item):
+            return NONE
         at = self._at(frame, key, deque.__getitem__)
         frame.capture.effects.changed(self)
         self.items[at] = item
@@ -230,6 +265,7 @@ class DequeValue(ListValue):
                 cg.call_method(self, "__setitem__", ConstantValue(at), self.items[at])
                 cg.em.pop()
             return
+        self._replay_taken(cg)
         if self._rewritten:
             cg.call_method(self, "clear")
             cg.em.pop()

@@ -1,4 +1,4 @@
-"""Dicts that replacement code fills; it imports no compiler for that."""
+"""Dicts that replacement code fills, and lists that it takes items from; it imports no compiler for that."""
 
 from __future__ import annotations
 
@@ -37,3 +37,14 @@ def put_each(target: dict[Any, Any], items: dict[Any, Any]) -> None:
     # dict.update gives an empty dict a new table, in which an iterator would find its end instead of an error.
     for (key, value), hashed in zip(items.items(), native.stored_hashes(items)):
         native.dict_set_known_hash(target, key, hashed, value)
+
+
+def drop_ends(items: Any, first: int, last: int) -> None:
+    """Take so many items from both ends of a list or deque."""
+    for _ in range(last):
+        items.pop()
+    if isinstance(items, list):
+        del items[:first]
+        return
+    for _ in range(first):
+        items.popleft()

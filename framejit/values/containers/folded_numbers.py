@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards.sources import CallSource
+from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
 from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.sym_number import SymNumberValue
@@ -18,20 +20,42 @@ if TYPE_CHECKING:
 NUMBERS: Final = (int, float)
 
 
-def folded(capture: Capture, function: Callable[[Any], Any], numbers: list[Any], source: Source) -> Value | None:
-    """What the function gives for a list, which replacement code finds anew at each call; None unless all items are
-    floats, or all are ints."""
+@dataclass(frozen=True)
+class Between:
+    """The items of a list or deque without so many at its ends, as a list."""
+
+    first: int
+    last: int
+
+    def __call__(self, items: Any) -> list[Any]:
+        return [*items][self.first : len(items) - self.last]
+
+
+def folded(
+    capture: Capture, function: Callable[[Any], Any], numbers: Any, source: Source, part: Between | None = None
+) -> Value | None:
+    """What the function gives for a list or deque, or a part of it, which replacement code finds anew at each call;
+    None unless all items are floats or ints."""
+    if part is not None:
+        numbers, source = part(numbers), CallSource(source, part)
     kind = kind_of_numbers(numbers)
     if kind is None:
         return None
     capture.add_guard(CallSource(source, kind_of_numbers), native.C_ID, kind)
     found, place = function(numbers), CallSource(source, function)
-    if kind is int and not capture.dynamic.never and 0 <= found <= LARGEST:
+    if kind is Real:
+        capture.add_guard(place, native.C_TYPE, type(found))
+    if type(found) is int and not capture.dynamic.never and 0 <= found <= LARGEST:
         return SymIntValue(capture.sizes.number(found, place), place, found)
     return SymNumberValue(capture, found, place)
 
 
-def kind_of_numbers(items: list[Any]) -> type | None:
-    """The class of all items, where that is int or float."""
+def kind_of_numbers(items: Any) -> type | None:
+    """The class of all items, where that is int or float; Real where both are among them, and no int is too large to be
+    added up."""
     kinds = set(map(type, items))
-    return kinds.pop() if len(kinds) == 1 and kinds.issubset(NUMBERS) else None
+    if not kinds or not kinds.issubset(NUMBERS):
+        return None
+    if len(kinds) == 1:
+        return kinds.pop()
+    return Real if all(type(item) is float or abs(item) <= LARGEST for item in items) else None

@@ -14,9 +14,9 @@ from framejit.models.absent import message
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_constant_object, is_not_implemented
-from framejit.values.containers.folded_numbers import NUMBERS
 from framejit.values.containers.iterator_values import ItemsIterator, ReverseIterator
 from framejit.values.containers.length_hints import gathered
+from framejit.values.containers.open_ends import OpenEnds
 from framejit.values.containers.sorting import sort_values
 from framejit.values.containers.unread_items import Unread, existing_items
 from framejit.values.folding import plain
@@ -366,7 +366,7 @@ class TupleValue(SequenceValue):
         cg.em.build("TUPLE", len(self.items))
 
 
-class ListValue(SequenceValue):
+class ListValue(OpenEnds, SequenceValue):
     """A list; changes are replayed on the real one if it has a source."""
 
     mutable = True
@@ -393,7 +393,7 @@ class ListValue(SequenceValue):
     def items(self) -> list[Value]:
         """What the list holds.  Asking guards the length of an existing list; appending does not ask."""
         if self._unread is not None:
-            self._items = self._unread.look() + self._items
+            self._items = self._bounded(self._unread.look() + self._items)
             self._unread, self._rewritten = None, True
         if self.journal is not None:
             self.journal.add(Held(self, (), tuple(self._items)))
@@ -436,6 +436,10 @@ class ListValue(SequenceValue):
         frame.capture.effects.changed(self)
         self.changes += 1
 
+    def _bounded(self, items: list[Value]) -> list[Value]:
+        """As many of the items, the last ones, as there is room for."""
+        return items
+
     def truth(self, frame: Frame) -> bool:
         is_asked = self.journal is not None or not self.is_known
         return frame.truth(self._len(frame)) if is_asked else super().truth(frame)
@@ -448,6 +452,15 @@ class ListValue(SequenceValue):
                 found = self.journal.read(self, key, self._items[place])
                 assert found is not None
                 return found
+        elif not self.is_known:
+            key = deep_realize(frame, [key])[0]
+            end: Value | None = None
+            if isinstance(key, ConstantValue) and type(key.value) is slice:
+                end = self._last_items(frame, key.value)
+            elif isinstance(key, ConstantValue) and type(key.value) is int:
+                end = self._item_at_an_end(frame, key.value)
+            if end is not None:
+                return end
         return super()._subscript(frame, key)
 
     def _place(self, key: Value) -> int | None:
@@ -460,21 +473,11 @@ class ListValue(SequenceValue):
     def _len(self, frame: Frame) -> Value:
         if self.journal is not None and self.is_known:
             return self.journal.length(self, len(self._items))
-        length = None if self._unread is None or self.journal is not None else self._unread.length(frame)
+        unread = self._at_its_ends(frame)
+        length = None if unread is None else unread.length(frame)
         if length is None:
             return super()._len(frame)
         return frame.binary("+", length, ConstantValue(len(self._items))) if self._items else length
-
-    def folded(self, frame: Frame, function: Callable[[list[Any]], Any]) -> list[Value] | None:
-        """The numbers for which `sum`, `max` or `min` gives what it gives for a list that has grown: its own result for
-        the items that were there, and those that captured code has appended. None where all items are looked at."""
-        if self._unread is None or self.journal is not None:
-            return None
-        appended = [realize(frame, item) for item in self._items]
-        if not all(item.python_type() in NUMBERS for item in appended):
-            return None
-        before = self._unread.folded(function)
-        return None if before is None else [before, *appended]
 
     def append(self, frame: Frame, item: Value) -> None:
         self._touch(frame)
@@ -509,12 +512,18 @@ class ListValue(SequenceValue):
                 self.append(frame, item)
             return
         if known is not None:
+            items = [*known.items]
             self.touch(frame)
-            self.items.extend(known.items)
+            self._end.extend(items)
             return
         for item in gathered(frame, other):
             self.touch(frame)
-            self.items.append(item)
+            self._end.append(item)
+
+    @property
+    def _end(self) -> list[Value]:
+        """What items are appended to."""
+        return self._items if self.journal is None else self.items
 
     @method("append")
     def _append(self, frame: Frame, item: Value) -> Value:
@@ -546,6 +555,10 @@ class ListValue(SequenceValue):
 
     @method("pop")
     def _pop(self, frame: Frame, *place: Value) -> Value:
+        at = as_index(frame, place[0]) if len(place) == 1 and not self.is_known else -1
+        taken = self._take_from(frame, at == 0) if len(place) < 2 and type(at) is int and at in (0, -1) else None
+        if taken is not None:
+            return taken
         found = self._edit(frame, list.pop, *(as_index(frame, a) for a in place))
         assert isinstance(found, Value)
         return found
@@ -560,7 +573,8 @@ class ListValue(SequenceValue):
 
     @method("clear")
     def _clear(self, frame: Frame) -> Value:
-        self.change(frame, [])
+        self.touch(frame)
+        self.items = []
         return NONE
 
     @method("reverse")
@@ -583,6 +597,10 @@ class ListValue(SequenceValue):
             at = self._place(place)
             if at is not None:
                 self.write(frame, at, place, value)
+                return NONE
+        elif not self.is_known:
+            place = deep_realize(frame, [place])[0]
+            if self._replace_at_an_end(frame, place, value):
                 return NONE
         key = self._index(frame, place)
         if not isinstance(key, slice):
@@ -636,6 +654,7 @@ class ListValue(SequenceValue):
         """Make the real list hold the items it has now."""
         em = cg.em
         if not self._rewritten:
+            self._replay_taken(cg)
             for item in self._items:
                 cg.call_method(self, "append", item)
                 em.pop()

@@ -1,4 +1,9 @@
-"""What lists, tuples and deques from outside hold."""
+"""What lists, tuples and deques from outside hold.
+
+A list that was seen to have another length at each call, as that of all losses, is not looked at as a whole where
+captured code asks for its length, for what is at its ends (`losses[-1]`, `losses[-3:]`, `queue.popleft()`), or for its
+sum: how many items there are is guarded to be enough, and where they are read is counted from the nearer end.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.sources import CallSource, IndexSource
+from framejit.guards.sources import CallSource, GetItemSource, IndexSource, TypedKey
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.containers.folded_numbers import folded
+from framejit.values.constant import ConstantValue
+from framejit.values.containers.folded_numbers import Between, folded
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue
 
@@ -20,22 +26,27 @@ if TYPE_CHECKING:
 
 
 class Unread:
-    """What an existing list or deque holds, as long as nobody has looked."""
+    """What an existing list or deque holds, as long as nobody has looked at all of it. Captured code may have taken
+    items from both ends; as many as `first` and `last` say are gone."""
 
     def __init__(self, capture: Capture, obj: Any, source: Source) -> None:
         self._capture, self._obj, self._source = capture, obj, source
         self._kind: Any = list if is_a(obj, list) else deque
+        self._changes_length = CallSource(source, len)
+        self._is_full = False
+        self.first = self.last = 0
 
     def look(self) -> list[Value]:
         """The items; how many there are is guarded. Breaks the graph where that would be another number in each
         call."""
-        if self._capture.is_ever_new(CallSource(self._source, len).name()) and self._goes_on_growing():
+        if not self._is_full and self._capture.is_ever_new(self._changes_length.name()) and self._goes_on_growing():
             raise Unsupported(
                 f"what {self._source.name()!r} holds, which is longer from call to call", "FJ121",
                 "add up what is needed as it comes, or look at the whole list outside the compiled function",
             )
         self._capture.add_guard(self._source, native.C_LEN, self._kind.__len__(self._obj))
-        return existing_items(self._kind.__iter__(self._obj), self._source)  # whatever a subclass says
+        items = existing_items(self._kind.__iter__(self._obj), self._source)  # whatever a subclass says
+        return items[self.first : len(items) - self.last]
 
     def _goes_on_growing(self) -> bool:
         """Whether it may yet be longer: for a deque that drops items once it is full, that is guarded."""
@@ -48,17 +59,57 @@ class Unread:
     def length(self, frame: Frame) -> Value | None:
         """How many items there are, as an int that is not assumed: a list that has all losses grows from call to call.
         None where the number is assumed, by looking at the items, or a subclass may say something else."""
-        source = CallSource(self._source, len)
-        return frame.wrap(len(self._obj), source) if self._is_open(source) else None
+        all_of_them = self._all(frame)
+        gone = ConstantValue(self.first + self.last)
+        return all_of_them if all_of_them is None or not gone.value else frame.binary("-", all_of_them, gone)
 
-    def _is_open(self, length: Source) -> bool:
-        return length.name() in self._capture.changing and type(self._obj) is self._kind
+    def assume_full(self, bound: int) -> bool:
+        """Whether a deque has as many items as it may have, which is guarded: it has no more at the next call."""
+        if len(self._obj) == bound and self.is_open:
+            self._capture.add_guard(self._source, native.C_LEN, bound)
+            self._is_full = True
+        return self._is_full
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the length was seen to change."""
+        return self._changes_length.name() in self._capture.changing and type(self._obj) is self._kind
+
+    @property
+    def now(self) -> int:
+        """How many items there are in this call; not guarded."""
+        return len(self._obj) - self.first - self.last
+
+    def has(self, frame: Frame, count: int) -> bool:
+        """Whether there surely are as many items, and captured code need not look at all."""
+        everything = self._all(frame) if count <= self.now else None
+        if everything is None:
+            return False
+        enough = ConstantValue(count + self.first + self.last)
+        return bool(frame.compare("ge", everything, enough).constant())
+
+    def item(self, frame: Frame, at: int) -> Value | None:
+        """The item at a place, counted from the left (from 0 on) or from the right (-1 is the last); None where all
+        have to be looked at."""
+        if not self.has(frame, at + 1 if at >= 0 else -at):
+            return None
+        if at >= 0:
+            return LazyValue(self._obj[self.first + at], IndexSource(self._source, self.first + at))
+        return LazyValue(self._obj[at - self.last], GetItemSource(self._source, TypedKey(at - self.last)))
 
     def folded(self, function: Callable[[Any], Any]) -> Value | None:
         """What a function gives for the items, as a number that is not assumed; None where they are looked at, or are
-        not all floats, or all ints."""
-        is_open = self._is_open(CallSource(self._source, len))
-        return folded(self._capture, function, self._obj, self._source) if is_open else None
+        not all floats and ints."""
+        if not self.is_open:
+            return None
+        part = Between(self.first, self.last) if self.first or self.last else None
+        return folded(self._capture, function, self._obj, self._source, part)
+
+    def _all(self, frame: Frame) -> Value | None:
+        """How many items there are with those that captured code has taken."""
+        if self._is_full:
+            return ConstantValue(len(self._obj))
+        return frame.wrap(len(self._obj), self._changes_length) if self.is_open else None
 
 
 def is_full(items: deque[Any]) -> bool:

@@ -1,0 +1,284 @@
+"""Lists and deques whose length changes from call to call, of which only the ends are read and changed: the last losses
+of a history, a queue, a stack, a window that a bound keeps short."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+
+from support import Pair
+
+X = torch.arange(3.0)
+
+
+def last_ones(items):
+    items.extend([1.0, 2.0, 3.5])
+
+    def fn(x, n):
+        items.append(x.sum().item())
+        recent = items[-3:]
+        return x + 1, items[-1] - items[-2], sum(recent) / len(recent), items[-4]
+
+    return fn
+
+
+def records(items):
+    def fn(x, n):
+        items.append({"step": n, "x": x * 2})
+        return items[-1]["x"] + len(items), items[-1]["step"], items[-1] is items[-1]
+
+    return fn
+
+
+def queue(items):
+    first = items.popleft if isinstance(items, deque) else lambda: items.pop(0)
+
+    def fn(x, n):
+        items.append(x * n)
+        items.append(x + n)
+        out = first()
+        return out + len(items), items[0], items[-1]
+
+    return fn
+
+
+def stack(items):
+    def fn(x, n):
+        items.append(x)
+        items.append(n)
+        items.append(n + 1)
+        return x * items.pop() + items.pop() + len(items), items[-1]
+
+    return fn
+
+
+def taken_and_put_back(items):
+    items.extend([[0], [1]])
+
+    def fn(x, n):
+        size = len(items)
+        last = items.pop()
+        last.append(n)
+        items.append(last)
+        items.append(last)
+        return x + size, items[-2] is last, items[0] is last
+
+    return fn
+
+
+def emptied_and_over(items):
+    def fn(x, n):
+        items.append(n)
+        out = []
+        while items:
+            out.append(items.pop())
+        try:
+            items.pop()
+        except IndexError as e:
+            out.append(str(e))
+        return x + len(out), out
+
+    return fn
+
+
+def extended(items):
+    def fn(x, n):
+        items.extend([n, n + 1])
+        items.extend(k * 2 for k in range(2))
+        return x + len(items), items[-1]
+
+    return fn
+
+
+def extended_by_itself(items):
+    items.extend([1, 2])
+
+    def fn(x, n):
+        items.append(n)
+        items.extend(items[-2:] if isinstance(items, list) else [items[-2], items[-1]])
+        return x + len(items)
+
+    return fn
+
+
+def last_is_replaced(items):
+    items.append(1)
+
+    def fn(x, n):
+        size = len(items)
+        items.append(n)
+        items[-1] += 5
+        items[-1] = items[-1] * 2
+        return x + size, items[-1]
+
+    return fn
+
+
+def emptied(items):
+    def fn(x, n):
+        items.append(n)
+        if n % 4 == 3:
+            size = len(items)
+            items.clear()
+            items.append(7)
+            return x + size, len(items)
+        return x, len(items)
+
+    return fn
+
+
+def of_ints_and_floats(items):
+    def fn(x, n):
+        items.append(n if n % 2 else n / 2)
+        return x + sum(items), max(items), min(items), type(max(items))
+
+    return fn
+
+
+PROGRAMS = {
+    last_ones: 4, records: 2, queue: 3, stack: 3, taken_and_put_back: 3, emptied_and_over: 3, extended: 3,
+    extended_by_itself: 3, last_is_replaced: 3, emptied: 4, of_ints_and_floats: 6,
+}
+"""Each with how many entries it may take."""
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_ends(make, kind):
+    if kind is deque and make is last_ones:
+        pytest.skip("a deque has no slices")
+
+    def world():
+        items = kind()
+        return make(items), items
+
+    pair = Pair(world)
+    for n in range(12):
+        pair.call(X + n, n)
+    assert pair.graphs <= PROGRAMS[make], pair.story()
+    assert not pair.breaks
+
+
+def window(items):
+    def fn(x, n):
+        items.append((x * x).sum().item())
+        return x + 1, sum(items) / len(items), max(items), items[-1]
+
+    return fn
+
+
+def window_of_tensors(items):
+    def fn(x, n):
+        items.append(x * n)
+        return items[-1] + len(items), items[0]
+
+    return fn
+
+
+def past_its_bound(items):
+    def fn(x, n):
+        size = len(items)
+        for k in range(6 if n > 7 else 1):
+            items.append(n + k)
+        return x + size, len(items), items[0], items[-1]
+
+    return fn
+
+
+def pushed_out_and_taken(items):
+    def fn(x, n):
+        items.append(n)
+        items.append(n + 1)
+        last = items.pop()
+        items.append(n + 2)
+        first = items.popleft() if len(items) > 2 else None
+        return x + len(items), last, first, items[0], sum(items)
+
+    return fn
+
+
+@pytest.mark.parametrize("bound", [None, 4, 1])
+@pytest.mark.parametrize("make", [window, window_of_tensors, past_its_bound, pushed_out_and_taken])
+def test_windows(make, bound):
+    def world():
+        items = deque(maxlen=bound)
+        return make(items), items
+
+    pair = Pair(world)
+    for n in range(12):
+        pair.call(X + n, n)
+    assert pair.graphs <= 6, pair.story()
+    assert not pair.breaks
+
+
+def test_a_long_window_takes_no_entry_for_each_length():
+    def world():
+        items = deque(maxlen=30)
+        return window(items), items
+
+    pair = Pair(world)
+    for n in range(40):
+        pair.call(X + n, n)
+    assert pair.graphs <= 4, pair.story()
+
+
+def test_ends_that_come_to_be_one():
+    """The first and the last are told apart, and are one object once nothing else is there."""
+
+    def world():
+        tensors, lists = [torch.zeros(2), torch.ones(2), torch.ones(2)], [[1], [2], [3]]
+
+        def fn(x, n):
+            sizes = len(tensors), len(lists)
+            tensors[0].add_(1)
+            lists[0].append(n)
+            seen = tensors[-1] * 2, len(lists[-1]), lists[0] is lists[-1]
+            if sizes[0] > 1 and n > 1:
+                tensors.pop()
+                lists.pop()
+            return x + sizes[0], seen
+
+        return fn, (tensors, lists)
+
+    pair = Pair(world)
+    for n in range(8):
+        pair.call(X, n)
+
+
+def test_a_graph_break_between_changes():
+    def world():
+        items = deque(maxlen=5)
+
+        def fn(x, n):
+            items.append(x * n)
+            out = items.popleft() if len(items) > 2 else x
+            print(end="")
+            items.append(n)
+            return out + len(items), items[-1]
+
+        return fn, items
+
+    pair = Pair(world)
+    for n in range(9):
+        pair.call(X + n, n)
+
+
+def test_an_operation_that_raises_behind_changes():
+    def world():
+        items = deque([1.0, 2.0, 3.0])
+
+        def fn(x, n):
+            size = len(items)
+            items.append(float(n))
+            first = items.popleft()
+            if n > 3:
+                x = x @ torch.ones(n)
+            return x + first, size
+
+        return fn, items
+
+    pair = Pair(world)
+    for n in range(7):
+        pair.call(X, n)
