@@ -529,6 +529,24 @@ class ManySource(Source):
 
 
 @source
+class ComputedSource(ManySource):
+    """What a function gives for what is read at several places."""
+
+    function: Callable[..., Any]
+    parts: tuple[Source, ...]
+
+    def computation(self) -> tuple[Callable[..., Any], tuple[Source, ...]]:
+        return self.function, self.parts
+
+    def emit(self, em: Emitter) -> None:
+        em.call_object(self.function, lambda: [em.load_source(part) for part in self.parts], len(self.parts))
+
+    def name(self) -> str:
+        said = getattr(self.function, "__name__", self.function)
+        return f"{said}({', '.join(part.name() for part in self.parts)})"
+
+
+@source
 class PairSource(ManySource):
     """`left <symbol> right` of two numbers."""
 

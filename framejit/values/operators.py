@@ -25,6 +25,7 @@ from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_arguments import inverse
 from framejit.values.runtime_numbers.number_texts import text_by_operator
+from framejit.values.runtime_numbers.picked_numbers import picked
 from framejit.values.runtime_numbers.read_arithmetic import compare_numbers, compute
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.runtime_numbers.size_number import beside_number, computed_from_sizes
@@ -414,6 +415,9 @@ def equal(frame: Frame, a: Value, b: Value) -> bool:
 
 def subscript(frame: Frame, container: Value, key: Value) -> Value:
     """The value of `container[key]`."""
+    found = picked(frame, container, key)
+    if found is not None:
+        return found
     if isinstance(container, ConstantValue):
         return fold(frame, operator.getitem, [container, key], {})
     if isinstance(container, ClassValue) and static_lookup(type(container.cls), "__getitem__", None) is None:

@@ -45,9 +45,14 @@ def folded(
     found, place = function(numbers), CallSource(source, function)
     if kind is Real:
         capture.add_guard(place, native.C_TYPE, type(found))
-    if type(found) is int and not capture.dynamic.never and 0 <= found <= LARGEST:
-        return SymIntValue(capture.sizes.number(found, place), place, found)
-    return SymNumberValue(capture, found, place)
+    return open_number(capture, found, place)
+
+
+def open_number(capture: Capture, number: int | float, place: Source) -> Value:
+    """A number that is not assumed, and is surely of this class."""
+    if type(number) is int and not capture.dynamic.never and 0 <= number <= LARGEST:
+        return SymIntValue(capture.sizes.number(number, place), place, number)
+    return SymNumberValue(capture, number, place)
 
 
 def kind_of_numbers(items: Any) -> type | None:

@@ -12,25 +12,41 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
-from framejit.guards.sources import AttrSource, BinarySource, CallSource, PairSource, Source, TypedKey, key_source
-from framejit.values.base import Value, realize
+from framejit.guards.sources import (
+    AttrSource,
+    BinarySource,
+    CallSource,
+    ComputedSource,
+    PairSource,
+    Source,
+    TypedKey,
+    key_source,
+)
+from framejit.late_dataclass import dataclass
+from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.existing_tables import dict_items
+from framejit.values.containers.folded_numbers import open_number
 from framejit.values.containers.hashing import real_call
 from framejit.values.containers.mapping import DictValue
+from framejit.values.containers.sequence import TupleValue
 from framejit.values.lazy import LazyValue
 from framejit.values.runtime_numbers.number_texts import NumberTextValue
+from framejit.values.runtime_numbers.picked_numbers import (
+    has_plain_keys,
+    is_plain_key,
+    item_of,
+    picked_from,
+    place_of_open_int,
+)
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
-from framejit.values.runtime_numbers.size_number import place_of
-from framejit.values.sym_int import SymIntValue
-from framejit.values.sym_number import SymNumberValue, guard_answer
+from framejit.values.sym_number import guard_answer
 from framejit.values.wrap import wrap, wraps
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture, Codegen, Frame
 
 _NUMBERS: Final = (int, float, bool)
-_PLAIN: Final = frozenset((*_NUMBERS, str, bytes, type(None)))
 _ARGUMENTS: Final = {"__setitem__": (2, 2), "__contains__": (1, 1), "get": (1, 2), "setdefault": (1, 2)}
 """How many arguments those methods take at least and at most that need not look at all keys."""
 _ABSENT: Final = Value()
@@ -87,7 +103,7 @@ class OpenKeysValue(DictValue):
         return super().truth(frame) if length is None else frame.truth(length)
 
     def getitem(self, frame: Frame, key: Value, owner: Value | None = None) -> Value:
-        found = None if self.is_known else self._item(frame, realize(frame, key))
+        found = None if self.is_known else self._item(frame, deep_realize(frame, [key])[0])
         if found is _ABSENT and self.cls is defaultdict:
             return self.missing(frame, key, self)
         if found is _ABSENT:
@@ -105,7 +121,7 @@ class OpenKeysValue(DictValue):
         least, most = _ARGUMENTS.get(name, (0, -1))
         if not least <= len(args) <= most:
             return None
-        key = realize(frame, args[0])
+        key = deep_realize(frame, args[:1])[0]
         if name == "__setitem__":
             return self._write(frame, key, args[1]) if _may_be_key(key) else None
         if name == "__contains__":
@@ -136,9 +152,13 @@ class OpenKeysValue(DictValue):
         holds = self._held_before(key)
         if holds is None or not holds:
             return None if holds is None else _ABSENT
-        if not isinstance(key, ConstantValue):
-            return None
-        return LazyValue(self._obj[key.value], key_source(self._origin, key.value))
+        if not _is_known(key):
+            index = _place_of_key(key)
+            return None if index is None else picked_from(
+                self._capture, item_of, self._obj, self._origin, key, index
+            )
+        known = key.constant()
+        return LazyValue(self._obj[known], key_source(self._origin, known))
 
     def _holds(self, frame: Frame, key: Value) -> bool | None:
         """Whether a key is there, which is guarded; None where that can't be told without looking at all."""
@@ -151,13 +171,16 @@ class OpenKeysValue(DictValue):
     def _held_before(self, key: Value) -> bool | None:
         """Whether the dict has a key that captured code has not written."""
         source = self._origin
-        if isinstance(key, ConstantValue) and _may_be_key(key):
-            holds = key.value in self._obj
-            guard_answer(self._capture, BinarySource(source, "contains", "contains", TypedKey(key.value)), holds)
-            return holds
-        if not _is_open_int(key):
+        if not _may_be_key(key):
             return None
-        now, place = (key.value, key.source) if isinstance(key, SymNumberValue) else (_now(key), place_of(key))
+        if _is_known(key):
+            holds = key.constant() in self._obj
+            guard_answer(self._capture, BinarySource(source, "contains", "contains", TypedKey(key.constant())), holds)
+            return holds
+        found = _place_of_key(key)
+        if found is None:
+            return None
+        now, place = found
         holds = now in self._obj
         guard_answer(self._capture, PairSource(source, place, "contains", "contains"), holds)
         return holds
@@ -171,7 +194,8 @@ class OpenKeysValue(DictValue):
             if holds is None:
                 return None
             new += not holds
-        return frame.binary("+", frame.wrap(len(self._obj), CallSource(self._origin, len)), ConstantValue(new))
+        before = open_number(self._capture, len(self._obj), CallSource(self._origin, len))
+        return frame.binary("+", before, ConstantValue(new))
 
     def replay(self, cg: Codegen) -> None:
         if self.is_known:
@@ -185,41 +209,77 @@ class OpenKeysValue(DictValue):
 
 
 def _may_be_key(key: Value) -> bool:
-    """Whether a value is text or a number with a hash of CPython's; no nan, which is equal to itself alone."""
+    """Whether a value is text, or a number, with a hash of CPython's, or a tuple of these; no nan, which is equal to
+    itself alone."""
     if isinstance(key, ConstantValue):
-        return type(key.value) in _PLAIN and bool(key.value == key.value)
+        return is_plain_key(key.value) and _is_equal_to_itself(key.value)
     if isinstance(key, ReadNumberValue):
         return key.cls is int and not key.is_either
-    return isinstance(key, NumberTextValue) or _is_open_int(key)
+    if isinstance(key, TupleValue):
+        return key.python_type() is tuple and all(map(_may_be_key, key.items))
+    return isinstance(key, NumberTextValue) or place_of_open_int(key) is not None
 
 
-def _is_open_int(key: Value) -> bool:
-    if isinstance(key, SymIntValue):
-        return not key.is_of_data()
-    return isinstance(key, SymNumberValue) and key.python_type() is int
+def _is_equal_to_itself(key: Any) -> bool:
+    return all(map(_is_equal_to_itself, key)) if type(key) is tuple else bool(key == key)
 
 
-def _now(key: Value) -> int:
-    assert isinstance(key, SymIntValue)
-    return int(key.size.node.hint)
+def _is_known(key: Value) -> bool:
+    """Whether a key is known by its value."""
+    return all(map(_is_known, key.items)) if isinstance(key, TupleValue) else isinstance(key, ConstantValue)
+
+
+@dataclass(frozen=True)
+class TupleOf:
+    """Makes a tuple of the parts that are known, and, where None stands, of what it is called with."""
+
+    parts: tuple[TypedKey | None, ...]
+
+    def __call__(self, *others: Any) -> tuple[Any, ...]:
+        left = iter(others)
+        return tuple(next(left) if part is None else part.value for part in self.parts)
+
+
+def _place_of_key(key: Value) -> tuple[Any, Source] | None:
+    """A key now, and where it can be computed again, if that is known before the graph has run."""
+    if not isinstance(key, TupleValue):
+        return place_of_open_int(key)
+    known = [TypedKey(item.constant()) if _is_known(item) else None for item in key.items]
+    places = [_place_of_key(item) for item, part in zip(key.items, known) if part is None]
+    found = [place for place in places if place is not None]
+    if len(found) < len(places):
+        return None
+    made = TupleOf(tuple(known))
+    return made(*(now for now, _ in found)), ComputedSource(made, tuple(place for _, place in found))
 
 
 def _is_same(frame: Frame, a: Value, b: Value) -> bool | None:
     """Whether two keys are equal, which is guarded; None where that is not known before the graph has run."""
     if a is b:
         return True
-    if isinstance(a, ConstantValue) and isinstance(b, ConstantValue):
-        return bool(a.value == b.value)
+    if _is_known(a) and _is_known(b):
+        return bool(a.constant() == b.constant())
+    if a.python_type() is tuple or b.python_type() is tuple:
+        return _are_same_tuples(frame, a, b)
     if (a.python_type() in _NUMBERS) != (b.python_type() in _NUMBERS):
         return False
-    if all(isinstance(key, ConstantValue) or _is_open_int(key) for key in (a, b)):
+    if all(isinstance(key, ConstantValue) or place_of_open_int(key) is not None for key in (a, b)):
         return frame.equal(a, b)
     return None
 
 
-def has_plain_keys(table: dict[Any, Any]) -> bool:
-    """Whether no code of the program runs where a key is looked for."""
-    return _PLAIN.issuperset(map(type, table))
+def _are_same_tuples(frame: Frame, a: Value, b: Value) -> bool | None:
+    if a.python_type() is not b.python_type():
+        return False
+    items = [_items_of_tuple(key) for key in (a, b)]
+    if len(items[0]) != len(items[1]):
+        return False
+    same = [_is_same(frame, one, other) for one, other in zip(*items)]
+    return False if False in same else None if None in same else True
+
+
+def _items_of_tuple(key: Value) -> list[Value]:
+    return key.items if isinstance(key, TupleValue) else [ConstantValue(item) for item in key.constant()]
 
 
 @wraps(dict, defaultdict, first=True)
