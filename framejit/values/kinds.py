@@ -35,6 +35,7 @@ from framejit.values.objects import (
     named_tuples,
     python_module,
     slot_descriptors,
+    thread_locals,
     weak_references,
 )
 from framejit.values.objects.functions import function_values, model_values

@@ -3,7 +3,6 @@ is left to Python."""
 
 from __future__ import annotations
 
-import threading
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 def _proxy(capture: Capture, obj: Any, source: Source) -> Value:
     # whatever is asked of it is asked of the object behind, which may be gone
     raise Unsupported("a weak proxy", "FJ111")
-
-
-@wraps(threading.local, subclasses=True, first=True)
-def _thread_local(capture: Capture, obj: Any, source: Source) -> Value:
-    raise Unsupported("a threading.local, whose attributes are another set in each thread")
 
 
 @wraps(types.CodeType)

@@ -194,8 +194,8 @@ class OpenKeysValue(DictValue):
             if holds is None:
                 return None
             new += not holds
-        before = open_number(self._capture, len(self._obj), CallSource(self._origin, len))
-        return frame.binary("+", before, ConstantValue(new))
+        there = open_number(self._capture, len(self._obj), CallSource(self._origin, len))
+        return frame.binary("+", there, ConstantValue(new))
 
     def replay(self, cg: Codegen) -> None:
         if self.is_known:
