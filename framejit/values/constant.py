@@ -166,6 +166,8 @@ class ConstantValue(Value):
             return frame.get_iter(self)
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:
             args = [ConstantValue(tuple(frame.constants(frame.iterate(args[0]))))]
+        if name == "translate" and isinstance(self.value, str) and len(args) == 1 and args[0].python_type() is dict:
+            args = [ConstantValue(deep_realize(frame, args)[0].plain_copy(frame))]
         if name == "format" and isinstance(self.value, str):
             return frame.filled_in(self.value, args, kwargs)
         return frame.fold(getattr(self.value, name), args, kwargs)

@@ -109,6 +109,8 @@ _NO_OPERATIONS = frozenset("""
 """.split())
 """What a metaclass or an enum may have without any operation on its classes or members meaning something else than on
 others."""
+_OF_MEMBERS = frozenset(("__call__", "__getattr__"))
+"""Of these what says what calls and attributes of members are."""
 
 
 def has_operators(cls: type) -> bool:
@@ -153,7 +155,7 @@ def member_has_code(member: enum.Enum) -> bool:
     names = {*_names_of_program(cls, enum.Enum), *(instance_dict(member) or ())}
     known = namespace_of(cls).get("_member_map_", {})
     return any(
-        name not in known and not (name[:1] == "_" and name[-1:] == "_") for name in names
+        name not in known and (name in _OF_MEMBERS or not (name[:1] == "_" and name[-1:] == "_")) for name in names
     ) or member_has_operators(member)
 
 

@@ -24,6 +24,7 @@ from framejit.values.objects.enum_members import EnumMemberValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.runtime_numbers.number_texts import text_of_number
 from framejit.values.runtime_numbers.read_number import read_item
+from framejit.values.runtime_numbers.texts_of_data import text_of_data
 from framejit.values.shown_objects import text_by_cpython, writes_own_text
 from framejit.values.tensors.tensor import TensorValue
 
@@ -81,12 +82,10 @@ def text_of(frame: Frame, function: Any, args: list[Value]) -> Value:
                     f"{method} returned non-string (type {text.python_type().__name__})",
                 )
             return fold(frame, _escaped, [text], {}) if function is ascii else text
-    if (
-        isinstance(value, (SequenceValue, DictValue, SetValue))
-        and function is not format
-        or isinstance(value, SequenceValue)
-    ):
-        return text_by_cpython(frame, text_of, function, args, {})
+    if isinstance(value, (SequenceValue, DictValue, SetValue)):
+        is_whole = function in (str, repr) or function is format and (len(args) < 2 or args[1].constant() == "")
+        with_numbers = text_of_data(frame, repr, value) if is_whole else None
+        return text_by_cpython(frame, text_of, function, args, {}) if with_numbers is None else with_numbers
     try:
         return fold(frame, function, args, {})
     except Unsupported:

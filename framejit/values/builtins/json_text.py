@@ -1,10 +1,12 @@
-"""`json.dumps` of known plain data, and `json.loads` of known text: the module does both while capturing."""
+"""`json.dumps` of plain data, and `json.loads` of known text: the module does both while capturing, unless numbers in
+the data are not assumed."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from framejit.late_dataclass import dataclass
 from framejit.signals import NotConstant
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
@@ -12,6 +14,7 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import SequenceValue
 from framejit.values.folding import plain
 from framejit.values.handlers import handles
+from framejit.values.runtime_numbers.texts_of_data import text_of_data
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -28,6 +31,16 @@ def _is_plain(obj: Any) -> bool:
     return all(map(_is_plain, obj)) if type(obj) in (list, tuple) else type(obj) in _PLAIN
 
 
+@dataclass(frozen=True)
+class JsonWriter:
+    """`json.dumps` with options."""
+
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, data: Any) -> str:
+        return json.dumps(data, **dict(self.options))
+
+
 @handles(json.dumps)
 def _dumps(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     if len(args) != 1 or not _OPTIONS.issuperset(kwargs):
@@ -36,10 +49,17 @@ def _dumps(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value |
     if not isinstance(data, (DictValue, SequenceValue, ConstantValue)):
         return None
     try:
-        real, options = plain(frame, data), {name: plain(frame, value) for name, value in kwargs.items()}
+        options = {name: plain(frame, value) for name, value in kwargs.items()}
+        if not all(map(_is_plain, options.values())):
+            return None
+        if options.get("allow_nan", True):  # else it raises for some numbers
+            text = text_of_data(frame, JsonWriter(tuple(options.items())), data)
+            if text is not None:
+                return text
+        real = plain(frame, data)
     except (NotConstant, RecursionError):
         return None
-    if not _is_plain(real) or not all(map(_is_plain, options.values())):
+    if not _is_plain(real):
         return None
     try:
         return ConstantValue(json.dumps(real, **options))

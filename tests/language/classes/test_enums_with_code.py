@@ -243,3 +243,43 @@ def test_kinds_of_numbers_and_texts():
     for given in ((Level.LOW, Text.A, Flags.R), (Level.HIGH, Text.B, Flags.RW), (Level.LOW, Text.A, Flags.R)):
         pair.call(X, *given)
     pair.expect(breaks=0)
+
+
+class Activation(enum.Enum):
+    RELU = "relu"
+    TANH = "tanh"
+
+    def __call__(self, x):
+        return getattr(torch, self.value)(x)
+
+
+class Scale(enum.Enum):
+    HALF = functools.partial(torch.mul, other=0.5)
+    TWICE = functools.partial(torch.mul, other=2)
+
+    def __call__(self, x):
+        return self.value(x)
+
+
+class Looked(enum.Enum):
+    ONE = 1
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return len(name)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: Activation.RELU(x) + Activation("tanh")(x),
+        lambda x, n: [*Scale][n % len(Scale)](x) if len(Scale) else x,
+        lambda x, n: (x + Looked.ONE.abc, Looked.ONE.value, Looked.ONE.four),
+    ],
+)
+def test_members_whose_class_says_no_more_than_calls_and_attributes(fn):
+    pair = Pair(lambda: fn)
+    for n in (0, 1, 0):
+        pair.call(X - 1, n)
+    pair.expect(breaks=0)

@@ -228,3 +228,40 @@ def test_what_text_of_objects_gives_or_raises(template, of_class):
             return x - 1, type(e), str(e)
 
     check(fn, X, graphs=None, breaks=None)
+
+
+def test_translation():
+    table = str.maketrans("abc", "xyz", "d")
+
+    def world():
+        own = {97: "b"}
+
+        def fn(x, n):
+            said = "aab".translate(own)
+            own[98] = str(n % 2)
+            made = str.maketrans({"l": "L", "h": None}), str.maketrans("ab", "cd"), str.maketrans("x", "y", "z")
+            return x + 1, said, "abcd".translate(table), ["hello xyz".translate(each) for each in made], made
+
+        return fn, own
+
+    pair = Pair(world)
+    for n in range(4):
+        pair.call(X, n)
+    pair.expect(breaks=0)
+
+
+def test_translation_that_raises():
+    class Table:
+        def __getitem__(self, place):
+            raise LookupError
+
+    def fn(x, n):
+        said = ["abc".translate(Table())]
+        for wrong in (lambda: "a".translate({97: 1.5}), lambda: str.maketrans("ab", "c"), lambda: str.maketrans(3)):
+            try:
+                wrong()
+            except (TypeError, ValueError) as e:
+                said.append((type(e), str(e)))
+        return x + 1, said
+
+    check(fn, X, 1, graphs=None, breaks=None)
