@@ -18,7 +18,16 @@ from framejit.capture.assumed import Assumed
 from framejit.capture.budget import Budget, OverBudget
 from framejit.capture.class_lookups import ClassLookups
 from framejit.capture.distinct_objects import DistinctObjects
-from framejit.capture.dynamic_dims import ANY_INDEX, DynamicDims, among_alike, ever_new, is_item, is_of_container
+from framejit.capture.dynamic_dims import (
+    ANY_INDEX,
+    DynamicDims,
+    among_alike,
+    ever_new,
+    is_item,
+    is_of_container,
+    keys_of,
+    length_of,
+)
 from framejit.capture.graph.graph_builder import GraphBuilder, Origin
 from framejit.capture.input_sizes import InputSizes
 from framejit.capture.own_changes import LOOKED_AT_EARLY, FoundOwnChanges, changed_numbers, changed_sizes
@@ -89,6 +98,15 @@ def exception_handled_now(module: Any) -> BaseException | None:
 
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None))
+_NAMES_OF_ASSUMED: dict[int, Callable[[str], str]] = {
+    native.C_EQUALS: str, native.C_LEN: length_of, native.C_KEYS: keys_of,
+}
+"""By the check of a guard, under which name what it assumes of a source is among what changes."""
+
+
+def _number_of(guard: Guard) -> str:
+    name_of = _NAMES_OF_ASSUMED.get(guard.check)
+    return "" if name_of is None else name_of(guard.source.name())
 
 
 class Capture:
@@ -122,6 +140,7 @@ class Capture:
         self.seq = 0
         self.changing, self.raising = changing, raising
         self._ever_new_items = any(ANY_INDEX in name for name in changing if name.startswith(ever_new("")))
+        self.assumed_again = 0  # how often what was seen to change was assumed nevertheless
         self.says_compiling, self.said_compiling = says_compiling, False
         self.takes_gradients = takes_gradients
         self.whole_functions: set[type] = set()
@@ -218,9 +237,10 @@ class Capture:
         if all(argument.python_type() in _PLAIN for argument in arguments):
             raise Restart(self.root.seq, refusal)
 
-    def progress(self) -> tuple[int, int]:
-        """Changes when an instruction had an effect that can't be taken back."""
-        return self.graph.n_ops, self.effects.version
+    def progress(self) -> tuple[int, int, int]:
+        """Changes when an instruction had an effect that can't be taken back, or assumed what it need not: a call that
+        is made for real looks at its arguments itself."""
+        return self.graph.n_ops, self.effects.version, self.assumed_again
 
     def break_graph(self, frame: Frame, reason: Unsupported) -> NoReturn:
         for guard in reason.assumes:
@@ -281,6 +301,8 @@ class Capture:
         """Add a guard."""
         if guard.check == native.C_EQUALS and self.journal.is_kept:
             self.journal.add(AssumedNumber(guard.source))
+        if self.changing and _number_of(guard) in self.changing:
+            self.assumed_again += 1
         self._guards.setdefault(guard.key(), guard)
 
     def _is_of_made_class(self, source: Source) -> bool:

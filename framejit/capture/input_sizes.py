@@ -54,6 +54,10 @@ class InputSizes(Conditions):
         self._numbers: dict[Source, Expression] = {}
         self._of_list: dict[tuple[str, int, int, Bounds], Symbol] = {}
 
+    def pin(self, expression: Expression) -> int:
+        self.capture.assumed_again += expression.value is None
+        return super().pin(expression)
+
     def open(
         self, tensor: torch.Tensor, source: Source, dims: Mapping[int, OpenDim], changed: Mapping[int, bool]
     ) -> SymbolicLayout:

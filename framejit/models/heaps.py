@@ -7,7 +7,7 @@ import heapq
 from typing import Any
 
 from framejit.models.absent import message
-from framejit.models.model_registry import models
+from framejit.models.model_registry import NEED_ALL_ITEMS, models
 
 _ARGUMENTS: dict[str, tuple[int, ...]] = {
     "heapify": (), "heappush": (0,), "heappop": (), "heapreplace": (0,), "heappushpop": (0,),
@@ -132,3 +132,7 @@ def insort_right(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None
 @models(bisect.insort_left)
 def insort_left(a: Any, x: Any, lo: Any = 0, hi: Any = None, *, key: Any = None) -> None:
     a.insert(bisect_left(a, x if key is None else key(x), lo, hi, key=key), x)
+
+
+NEED_ALL_ITEMS.update((heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop))
+NEED_ALL_ITEMS.update((bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right))

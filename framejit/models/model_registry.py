@@ -18,6 +18,9 @@ iterator that goes on from there.
 With `resumable = False` it only does so while the iterator has not been stepped.
 """
 
+NEED_ALL_ITEMS: set[Any] = set()
+"""Functions that go through a list by what its items are, which is their first argument."""
+
 REALS: dict[type, type] = {}
 """The classes that the iterator classes of models stand for."""
 

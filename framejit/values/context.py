@@ -115,6 +115,7 @@ class Capture(Protocol):
     seq: int
     scalar_inputs: dict[Any, TensorValue]
     generators_made: int
+    assumed_again: int
     reads_numbers: bool
     generators: list[Any]
     weak_references: dict[int, Value]

@@ -3,8 +3,10 @@ of a history, a queue, a stack, a window that a bound keeps short."""
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 
+import numpy as np
 import pytest
 import torch
 
@@ -159,6 +161,115 @@ def test_ends(make, kind):
         pair.call(X + n, n)
     assert pair.graphs <= PROGRAMS[make], pair.story()
     assert not pair.breaks
+
+
+def copied(items):
+    def fn(x, n):
+        items.append(x.sum().item())
+        copies = [list(items), items[:], [*items], items.copy(), items[-50:]]
+        copies[0].append("more")
+        copies[1].pop()
+        copies[2][-1] = 5
+        return x + len(copies[0]), copies, len(copies[4]), copies[4][-1], copies[0][-2], copies[3] == 1
+
+    return fn
+
+
+def copied_before_changes(items):
+    items.append(1.0)
+
+    def fn(x, n):
+        before = list(items)
+        items.append(x.mean().item())
+        items.append(3.0)
+        between = items[-40:]
+        items.pop()
+        return x, before, between, len(before) + len(between), before is items, sum(between), max(between)
+
+    return fn
+
+
+def kept_in_state(items):
+    state = {"recent": []}
+
+    def fn(x, n):
+        items.append(n)
+        state["recent"] = items[-40:]
+        state["recent"].append(7)
+        return x + len(state["recent"]), state["recent"]
+
+    return fn
+
+
+def holding_itself(items):
+    def fn(x, n):
+        items.append(n)
+        made = list(items)
+        made.append(made)
+        return x + len(made), len(made[-1]), made[-1] is made
+
+    return fn
+
+
+def long_window(items):
+    def fn(x, n):
+        items.append(n / 2)
+        recent, latest = items[-20:], items[-5:]
+        return x + sum(recent) / len(recent), sum(latest), recent, recent[0], recent[-1], min(recent)
+
+    return fn
+
+
+@pytest.mark.parametrize(
+    "make", [copied, copied_before_changes, kept_in_state, holding_itself, long_window]
+)
+def test_copies(make):
+    def world():
+        items = []
+        return make(items), items
+
+    pair = Pair(world)
+    for n in range(28):
+        pair.call(X + n, n)
+    assert pair.graphs <= 7, pair.story()
+    assert not pair.breaks
+
+
+def test_copies_of_a_deque():
+    def world():
+        items = deque(maxlen=9)
+
+        def fn(x, n):
+            items.append(n * 0.5)
+            more = [*items]
+            more.append(4)
+            return x + len(more), list(items), more, sum(more), items.copy()
+
+        return fn, items
+
+    pair = Pair(world)
+    for n in range(13):
+        pair.call(X, n)
+
+
+def test_calls_that_are_made_for_real_assume_no_length():
+    """What a call does that breaks the graph is not known: that it looked at its arguments before is no reason to
+    assume these."""
+
+    def world():
+        history = []
+
+        def fn(x, n):
+            history.append(x.sum().item())
+            y = x * 2
+            return y + 1, float(np.mean(history)), float(np.median(history[-3:])), zlib.crc32(bytes([n, len(history)]))
+
+        return fn, history
+
+    pair = Pair(world)
+    for n in range(12):
+        pair.call(X + n, n)
+    pair.call(X, 12, captures=False)
 
 
 def window(items):

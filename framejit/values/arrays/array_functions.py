@@ -27,7 +27,7 @@ from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refu
 from framejit.values.arrays.ufuncs import ELEMENTWISE, OPERATORS, apply, cast, plain_operand
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, is_none
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.wrap import from_python, makes, wraps
@@ -81,6 +81,9 @@ def _is_numpys(obj: Any) -> bool:
 
 def call_numpy(frame: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The result of a function of numpy."""
+    for value in args:
+        if isinstance(value, ListValue):
+            value.refuse_if_open(frame, f"np.{function.__name__}")
     args, kwargs = deep_realize(frame, args), dict(zip(kwargs, deep_realize(frame, list(kwargs.values()))))
     known = of_changing_numbers(frame, function, args, kwargs) or of_known_numbers(frame, function, args, kwargs)
     if known is not None:

@@ -15,8 +15,9 @@ from framejit.values.arrays.ndarray import ArrayValue, NumberValue, refused
 from framejit.values.arrays.ufuncs import constant_number
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
 from framejit.values.folding import plain
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -48,11 +49,17 @@ def of_known_numbers(frame: Frame, function: Any, args: Sequence[Value], kwargs:
     nothing."""
     if function not in KNOWN_BY_NUMBERS or {"like", "out"} & set(kwargs):
         return None
-    if any(isinstance(value, ArrayValue) for value in (*args, *kwargs.values())):
+    if any(isinstance(value, ArrayValue) or _changes(value) for value in (*args, *kwargs.values())):
         return None
     known = _all_known(_known, frame, args, kwargs)
     found = None if known is None else _quietly(function, *known)
     return None if found is None else _value(frame, found)
+
+
+def _changes(value: Value) -> bool:
+    """Whether floats of a list or tuple are not assumed, as those of a history: each call has others."""
+    items = value.items if isinstance(value, SequenceValue) else []
+    return any(isinstance(item, SymNumberValue) and item.python_type() is float or _changes(item) for item in items)
 
 
 def of_known_arrays(frame: Frame, function: Any, args: Sequence[Value], kwargs: dict[str, Value]) -> Value | None:

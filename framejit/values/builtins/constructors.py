@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 @handles(list)
 def _list(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ListValue(list(gathered(frame, args[0])) if args else [])
+    copied = args[0].copied(frame) if args and isinstance(args[0], ListValue) else None
+    return copied or ListValue(list(gathered(frame, args[0])) if args else [])
 
 
 @handles(tuple, torch.Size)

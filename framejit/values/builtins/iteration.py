@@ -210,6 +210,8 @@ HANDLERS.update({function: _extreme(function) for function in (min, max)})
 
 @handles(sorted)
 def _sorted(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if isinstance(args[0], ListValue):
+        args[0].refuse_if_open(frame, "sorted")
     items = list(gathered(frame, args[0]))
     sort_values(frame, items, kwargs)
     return ListValue(items)

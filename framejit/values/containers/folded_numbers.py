@@ -31,6 +31,18 @@ class Between:
         return [*items][self.first : len(items) - self.last]
 
 
+@dataclass(frozen=True)
+class LastItems:
+    """So many items of a list before the last ones that do not count, as a list."""
+
+    count: int
+    last: int
+
+    def __call__(self, items: list[Any]) -> list[Any]:
+        end = len(items) - self.last
+        return items[end - self.count : end]
+
+
 def folded(
     capture: Capture, function: Callable[[Any], Any], numbers: Any, source: Source, part: Between | None = None
 ) -> Value | None:

@@ -4,8 +4,9 @@ without looking at all items."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.filling import drop_ends
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from framejit.values.containers.unread_items import Unread
     from framejit.values.context import Codegen, Frame
     from framejit.values.journal import Journal
+
+
+_SINGLY: Final = 16
+"""As many items of a slice are read one by one."""
 
 
 class OpenEnds(Value):
@@ -28,6 +33,10 @@ class OpenEnds(Value):
         """A new list of items."""
         raise NotImplementedError
 
+    def made_of(self, unread: Unread, appended: list[Value]) -> OpenEnds:
+        """A new list of items that nobody has looked at, and others behind them."""
+        raise NotImplementedError
+
     def touch(self, frame: Frame) -> None:
         """Called at each change."""
         raise NotImplementedError
@@ -36,6 +45,12 @@ class OpenEnds(Value):
         """What an existing list of open length holds before `_items`; None where all is looked at."""
         unread = self._unread if self.journal is None else None
         return unread if unread is not None and unread.is_open else None
+
+    def refuse_if_open(self, frame: Frame, what: str) -> None:
+        """Break the graph where all items are wanted of a list whose length was seen to change: each length, and each
+        number in it, would take an entry."""
+        if self._at_its_ends(frame) is not None:
+            raise Unsupported(f"{what}() of a list whose length changes from call to call", "FJ110")
 
     def _item_at_an_end(self, frame: Frame, at: int) -> Value | None:
         """An item that can be told without looking at all, by its place."""
@@ -56,11 +71,39 @@ class OpenEnds(Value):
         self._items[at] = item
         return True
 
-    def _last_items(self, frame: Frame, key: slice) -> Value | None:
-        """A slice such as `losses[-3:]`, if the list has as many items."""
-        if type(key.start) is not int or key.start >= 0 or key.stop is not None or key.step is not None:
+    def copied(self, frame: Frame) -> OpenEnds | None:
+        """A new list of all items that nobody has looked at; None where they are looked at."""
+        unread = self._at_its_ends(frame)
+        return None if unread is None else self.made_of(unread.copy(), self._items)
+
+    def _sliced(self, frame: Frame, key: slice) -> Value | None:
+        """A slice such as `losses[-3:]`, `losses[:3]` or `losses[:]`, if that can be told without looking at all."""
+        if key.step is not None or key.start is not None and key.stop is not None:
             return None
-        found = [self._item_at_an_end(frame, at) for at in range(key.start, 0)]
+        if key.start is None:
+            return self.copied(frame) if key.stop is None else self._first_items(frame, key.stop)
+        unread = self._at_its_ends(frame)
+        if unread is None or type(key.start) is not int or key.start >= 0:
+            return None
+        count = -key.start - len(self._items)  # of those that were there
+        if count <= 0:
+            return self.make(self._items[key.start :])
+        if count > unread.now:
+            length = unread.length(frame)
+            assert length is not None and frame.compare("lt", length, ConstantValue(count)).constant()
+            return self.copied(frame)
+        if count > _SINGLY:
+            end = unread.end(frame, count)
+            return None if end is None else self.made_of(end, self._items)
+        found = [unread.item(frame, at) for at in range(-count, 0)]
+        known = [item for item in found if item is not None]
+        return self.make([*known, *self._items]) if len(known) == len(found) else None
+
+    def _first_items(self, frame: Frame, stop: Any) -> Value | None:
+        unread = self._at_its_ends(frame)
+        if unread is None or type(stop) is not int or not 0 < stop <= _SINGLY:
+            return None
+        found = [unread.item(frame, at) for at in range(stop)]
         known = [item for item in found if item is not None]
         return self.make(known) if len(known) == len(found) else None
 
@@ -90,6 +133,14 @@ class OpenEnds(Value):
             return None
         before = unread.folded(function)
         return None if before is None else [before, *appended]
+
+    def _load_unread(self, cg: Codegen) -> None:
+        """Push a new list of what nobody has looked at and what was appended."""
+        assert self._unread is not None
+        self._unread.load(cg)
+        for item in self._items:
+            cg.load(item)
+            cg.em.op("LIST_APPEND", 1)
 
     def _replay_taken(self, cg: Codegen) -> None:
         """Take from a real list whose other items nobody has looked at what captured code has taken."""

@@ -420,6 +420,9 @@ class ListValue(OpenEnds, SequenceValue):
     def make(self, items: list[Value]) -> ListValue:
         return ListValue(items)
 
+    def made_of(self, unread: Unread, appended: list[Value]) -> ListValue:
+        return ListValue(appended, None, unread)
+
     def plain_copy(self, frame: Frame) -> Any:
         return [plain(frame, i) for i in self.items]
 
@@ -456,7 +459,7 @@ class ListValue(OpenEnds, SequenceValue):
             key = deep_realize(frame, [key])[0]
             end: Value | None = None
             if isinstance(key, ConstantValue) and type(key.value) is slice:
-                end = self._last_items(frame, key.value)
+                end = self._sliced(frame, key.value)
             elif isinstance(key, ConstantValue) and type(key.value) is int:
                 end = self._item_at_an_end(frame, key.value)
             if end is not None:
@@ -511,6 +514,8 @@ class ListValue(OpenEnds, SequenceValue):
             for item in [*known.items]:
                 self.append(frame, item)
             return
+        if isinstance(other, ListValue) and self._begins_as(frame, other):
+            return
         if known is not None:
             items = [*known.items]
             self.touch(frame)
@@ -519,6 +524,17 @@ class ListValue(OpenEnds, SequenceValue):
         for item in gathered(frame, other):
             self.touch(frame)
             self._end.append(item)
+
+    def _begins_as(self, frame: Frame, other: ListValue) -> bool:
+        """Become a copy of a list that nobody has looked at, if this one is new and empty: `[*losses]`."""
+        if self.source is not None or self._items or not self.is_known or self.journal is not None:
+            return False
+        copied = other.copied(frame)
+        if copied is None:
+            return False
+        self.touch(frame)
+        self._items, self._unread, self._rewritten = copied._items, copied._unread, False
+        return True
 
     @property
     def _end(self) -> list[Value]:
@@ -584,7 +600,7 @@ class ListValue(OpenEnds, SequenceValue):
 
     @method("copy")
     def _copy(self, frame: Frame) -> Value:
-        return self.make(list(self.items))
+        return self.copied(frame) or self.make(list(self.items))
 
     @method("__reversed__")
     def _reversed(self, frame: Frame) -> Value:
@@ -631,6 +647,7 @@ class ListValue(OpenEnds, SequenceValue):
     @method("sort")
     def _sort(self, frame: Frame, /, **kwargs: Value) -> Value:
         """Sort in place: meanwhile the list is empty, and whoever changes it is told."""
+        self.refuse_if_open(frame, "list.sort")
         items = list(self.items)
         self.change(frame, [])
         changes = self.changes
@@ -645,14 +662,20 @@ class ListValue(OpenEnds, SequenceValue):
 
     def reconstruct(self, cg: Codegen) -> None:
         if cg.holds_itself(self):
+            self._items = self.items  # which is looked at here, for replay to fill in
             cg.em.build("LIST", 0)
             cg.capture.effects.changed(self)
             return
-        self._load_items(cg)
+        if self.is_known:
+            self._load_items(cg)
+        else:
+            self._load_unread(cg)
 
     def replay(self, cg: Codegen) -> None:
         """Make the real list hold the items it has now."""
         em = cg.em
+        if self.source is None and not self.is_known:
+            return  # it was built as it is now
         if not self._rewritten:
             self._replay_taken(cg)
             for item in self._items:

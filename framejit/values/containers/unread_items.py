@@ -16,13 +16,13 @@ from framejit.guards.sources import CallSource, GetItemSource, IndexSource, Type
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.folded_numbers import Between, folded
+from framejit.values.containers.folded_numbers import Between, LastItems, folded
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
-    from framejit.values.context import Capture, Frame
+    from framejit.values.context import Capture, Codegen, Frame
 
 
 class Unread:
@@ -56,6 +56,25 @@ class Unread:
         self._capture.add_guard(CallSource(self._source, is_full), native.C_ID, full)
         return not full
 
+    def copy(self) -> Unread:
+        """The same items, for a list that is a copy."""
+        made = Unread(self._capture, self._obj, self._source)
+        made._is_full, made.first, made.last = self._is_full, self.first, self.last
+        return made
+
+    def end(self, frame: Frame, count: int) -> Unread | None:
+        """So many items from the right, for a list of its own; None where there are fewer."""
+        if not self.has(frame, count):
+            return None
+        part = LastItems(count, self.last)
+        made = Unread(self._capture, part(self._obj), CallSource(self._source, part))
+        made._is_full = True
+        return made
+
+    def load(self, cg: Codegen) -> None:
+        """Push a new list of the items."""
+        cg.em.call_object(Between(self.first, self.last), lambda: cg.em.load_source(self._source))
+
     def length(self, frame: Frame) -> Value | None:
         """How many items there are, as an int that is not assumed: a list that has all losses grows from call to call.
         None where the number is assumed, by looking at the items, or a subclass may say something else."""
@@ -72,7 +91,9 @@ class Unread:
 
     @property
     def is_open(self) -> bool:
-        """Whether the length was seen to change."""
+        """Whether the length was seen to change, so that not all items are to be looked at."""
+        if self._is_full:
+            return True
         return self._changes_length.name() in self._capture.changing and type(self._obj) is self._kind
 
     @property

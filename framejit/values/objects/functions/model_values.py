@@ -20,10 +20,11 @@ from framejit.models import (  # noqa: F401  register models
     paths,
     tensor_groups,
 )
-from framejit.models.model_registry import ITERATORS, MODELS, REALS
+from framejit.models.model_registry import ITERATORS, MODELS, NEED_ALL_ITEMS, REALS
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.iterator_values import IteratorValue
+from framejit.values.containers.sequence import ListValue
 from framejit.values.handlers import Handler, looks_up_handler
 from framejit.values.objects.functions.function_values import CallableValue, CellValue, bind
 from framejit.values.objects.user_object import ObjectValue
@@ -80,6 +81,8 @@ def call_model(frame: Frame, function: Any, args: list[Value], kwargs: dict[str,
     """Run what stands for the C function, method or iterator class; the arguments are known to fit."""
     model = MODELS.get(function)
     if model is not None:
+        if function in NEED_ALL_ITEMS and args and isinstance(args[0], ListValue):
+            args[0].refuse_if_open(frame, function.__qualname__)
         fn = ModelFunctionValue(model)
         return frame.inline(fn, bind(frame, fn, args, kwargs))
     return make_model_iterator(frame, REALS.get(function, function), args, kwargs)
