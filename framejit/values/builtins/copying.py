@@ -4,17 +4,20 @@ from __future__ import annotations
 import collections
 import copy
 import copyreg
-from typing import TYPE_CHECKING, Any
+import types
+from typing import TYPE_CHECKING
 
 import torch
 
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
+from framejit.values.constant import is_none
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import handles
+from framejit.values.inspection import is_a
 from framejit.values.objects.new_instances import native_class
 from framejit.values.objects.user_object import InstanceDictValue, ObjectValue, class_attribute
 from framejit.values.tensors.copied_tensors import CopiedTensors
@@ -45,6 +48,10 @@ def _copy(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if _is_plain_instance(value):
             made = ObjectValue(value.cls)
             made.attrs = dict(_attributes(frame, value))
+            return made
+        if _tells_its_state(value):
+            made = ObjectValue(value.cls)
+            _take_state(frame, made, _state_of(frame, value))
             return made
     raise Unsupported(f"copy.copy() of {value.describe()}")
 
@@ -104,24 +111,57 @@ def _deep_copy(frame: Frame, value: Value, memo: dict[Value, Value], tensors: Co
         memo[value] = made = ObjectValue(value.cls)
         made.attrs = {k: _deep_copy(frame, v, memo, tensors) for k, v in _attributes(frame, value).items()}
         return made
+    if isinstance(value, ObjectValue) and _tells_its_state(value):
+        memo[value] = made = ObjectValue(value.cls)
+        _take_state(frame, made, _deep_copy(frame, _state_of(frame, value), memo, tensors))
+        return made
     raise Unsupported(f"copy.deepcopy() of {value.describe()}")
 
 
 _CUSTOM = (
-    "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__",
-    "__setstate__", "__slots__",
+    "__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__slots__",
 )
 
 
 def _is_plain_instance(value: ObjectValue) -> bool:
     """Whether all of an instance is in its dictionary, and it is copied as `object` says."""
+    return _is_made_anew(value) and all(_is_of_object(value.cls, name) for name in ("__getstate__", "__setstate__"))
+
+
+def _tells_its_state(value: ObjectValue) -> bool:
+    """Whether an instance is copied as `object` says, but for a `__getstate__` of the program's, and perhaps a
+    `__setstate__`."""
+    return _is_made_anew(value) and is_a(static_lookup(value.cls, "__getstate__", None), types.FunctionType)
+
+
+def _is_made_anew(value: ObjectValue) -> bool:
+    """Whether a copy is a new instance that no code of the program has made."""
     if (
         native_class(value.cls) is not object
+        or static_lookup(value.cls, "__new__") is not object.__new__
         or issubclass(value.cls, torch.nn.Module)
         or value.cls in copyreg.dispatch_table
     ):
         return False
-    return all(_is_objects_own(static_lookup(value.cls, name, None), name) for name in _CUSTOM)
+    return all(_is_of_object(value.cls, name) for name in _CUSTOM)
+
+
+def _state_of(frame: Frame, value: ObjectValue) -> Value:
+    return realize(frame, frame.call(class_attribute(frame, value, value.cls, "__getstate__"), [], {}))
+
+
+def _take_state(frame: Frame, made: ObjectValue, state: Value) -> None:
+    """What `copy` does with the state that an instance has told."""
+    if is_none(state):
+        return
+    if static_lookup(made.cls, "__setstate__", None) is not None:
+        frame.call(class_attribute(frame, made, made.cls, "__setstate__"), [state], {})
+        return
+    if isinstance(state, InstanceDictValue):
+        state = state.snapshot(frame)
+    if not isinstance(state, DictValue) or not all(type(key) is str for key in state.items):
+        raise Unsupported(f"a copy of {made.describe()}, whose state is {state.describe()}")
+    made.attrs = dict(state.items)
 
 
 def _attributes(frame: Frame, value: ObjectValue) -> dict[str, Value]:
@@ -130,5 +170,6 @@ def _attributes(frame: Frame, value: ObjectValue) -> dict[str, Value]:
     return items.snapshot(frame).items
 
 
-def _is_objects_own(method: Any, name: str) -> bool:
+def _is_of_object(cls: type, name: str) -> bool:
+    method = static_lookup(cls, name, None)
     return method is None or method is getattr(object, name, None)
