@@ -393,3 +393,57 @@ def test_an_operation_that_raises_behind_changes():
     pair = Pair(world)
     for n in range(7):
         pair.call(X, n)
+
+
+def copied_before_a_break(items):
+    items.append(0.0)
+
+    def fn(x, n):
+        size = len(items)
+        whole, recent = list(items), items[-20:]
+        items.append(n)
+        items.append(7)
+        print(end="")
+        return x + len(whole), whole, recent, size
+
+    return fn
+
+
+def taken_before_a_break(items):
+    items.extend([[0], [1]])
+
+    def fn(x, n):
+        size, last, first = len(items), items[-1], items[0]
+        items.append([n])
+        taken = items.pop(0)
+        items.pop()
+        items.append([5])
+        print(end="")
+        return x + size, last, first, taken, first is taken
+
+    return fn
+
+
+def numbers_before_a_break(items):
+    items.extend([0.5, 1.5])
+
+    def fn(x, n):
+        size, last, total, most = len(items), items[-1] + 1, sum(items), max(items)
+        items.append(n * 1.5)
+        taken = items.pop(0) if size > 4 else 0
+        print(end="")
+        return x + size, last, total, most, items[-2], taken
+
+    return fn
+
+
+@pytest.mark.parametrize("make", [copied_before_a_break, taken_before_a_break, numbers_before_a_break])
+def test_what_was_read_before_changes_leaves_at_a_break(make):
+    def world():
+        items = []
+        return make(items), items
+
+    pair = Pair(world)
+    for n in range(9):
+        pair.call(X + n, n)
+    pair.call(X, 9, captures=False)
