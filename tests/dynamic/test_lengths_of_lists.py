@@ -173,3 +173,49 @@ def test_lists_of_layers_that_are_stamped_out():
         for place, layer in enumerate(layers):
             layer.factors = [2.0] * (count + (place == 3))
             assert torch.equal(fn(torch.ones(3)), fast(torch.ones(3)))
+
+
+class Buffer:
+    def __init__(self):
+        self.items, self.added = [], 0
+
+    def add(self, item):
+        self.items.append(item)
+        self.added += 1
+
+    def __len__(self):
+        return len(self.items)
+
+
+class Shrinking(Buffer):
+    def __len__(self):
+        return 3 - self.added
+
+
+class Counted(Buffer):
+    def __len__(self):
+        return self.added * 2
+
+
+@pytest.mark.parametrize("cls", [Buffer, Counted, Shrinking])
+def test_lengths_that_a_class_tells(cls):
+    def outcomes(wrap):
+        buffer, found = cls(), []
+
+        def fn(x):
+            buffer.add(x)
+            if buffer and len(buffer) < 3:
+                return x * 2
+            return x * len(buffer), len(buffer) / 2, f"{len(buffer)}", not buffer
+
+        fn = wrap(fn)
+        for n in range(8):
+            try:
+                found.append(repr(fn(torch.ones(2) * n)))
+            except ValueError as e:
+                found.append(str(e))
+        return fn, found
+
+    fast, found = outcomes(lambda fn: framejit.optimize(fn, backend="eager"))
+    assert found == outcomes(lambda fn: fn)[1]
+    assert len(fast.entries) <= 5

@@ -197,3 +197,43 @@ def test_a_key_that_goes_while_the_graph_runs(cls):
     assert compiled(X).equal(X + 2)
     assert table == {3: 4}
     assert compiled(X).equal(X + 10)
+
+
+def test_methods_of_a_subclass_of_list_are_called_once():
+    """Changes are replayed on the real list by the methods of list, whatever the class has in their place."""
+
+    def world():
+        log = []
+
+        class Logged(list):
+            def append(self, item):
+                log.append(item)
+                super().append(item)
+                super().append(-1)
+
+            def __setitem__(self, place, item):
+                log.append(place)
+                super().__setitem__(place, item)
+
+            def pop(self, *place):
+                log.append("pop")
+                return super().pop(*place)
+
+            def extend(self, items):
+                log.append("extend")
+                super().extend(items)
+
+        only_appended, changed = Logged(), Logged([1, 2])
+
+        def fn(x, n):
+            only_appended.append(n)
+            changed[0] = n
+            changed.append(3)
+            changed.extend([4])
+            changed.pop()
+            changed.sort()
+            return x + len(changed)
+
+        return fn, lambda: (list(only_appended), list(changed), log)
+
+    check_state(world, *((torch.ones(2), n) for n in range(4)))

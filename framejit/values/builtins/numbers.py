@@ -44,7 +44,7 @@ def _len(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if static_lookup(args[0].python_type(), "__len__", None) is None:
         raise frame.raised(TypeError, f"object of type {native.type_name(args[0].python_type())!r} has no len()")
     if isinstance(args[0], ObjectValue | ClassValue):
-        return ConstantValue(length_by_method(frame, args[0]))
+        return length_by_method(frame, args[0])
     return args[0].call_method(frame, "__len__", [], {})
 
 

@@ -381,6 +381,7 @@ class ListValue(OpenEnds, SequenceValue):
         self.source = source
         self.changes = 0  # how often it was changed, by which iterators and sorting notice
         self._items = list(items)
+        self._is_of_subclass = unread is not None and not unread.is_exact
         self._unread = unread  # of an existing list; until somebody looks, `_items` is what was appended
         self._rewritten = unread is None
 
@@ -679,14 +680,22 @@ class ListValue(OpenEnds, SequenceValue):
         if not self._rewritten:
             self._replay_taken(cg)
             for item in self._items:
-                cg.call_method(self, "append", item)
+                cg.call_function(list.append, self, item)  # whatever methods a subclass has
                 em.pop()
+            return
+
+        def load_whole() -> None:
+            em.load_object(None)
+            em.load_object(None)
+            em.build("SLICE", 2)
+
+        if self._is_of_subclass:
+            em.call_object(list.__setitem__, lambda: (cg.load(self), load_whole(), self._load_items(cg)), 3)
+            em.pop()
             return
         self._load_items(cg)
         cg.load(self)
-        em.load_object(None)
-        em.load_object(None)
-        em.build("SLICE", 2)
+        load_whole()
         em.op("STORE_SUBSCR")
 
     def _load_items(self, cg: Codegen) -> None:

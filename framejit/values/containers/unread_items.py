@@ -90,11 +90,16 @@ class Unread:
         return self._is_full
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it is no instance of a subclass."""
+        return type(self._obj) is self._kind
+
+    @property
     def is_open(self) -> bool:
         """Whether the length was seen to change, so that not all items are to be looked at."""
         if self._is_full:
             return True
-        return self._changes_length.name() in self._capture.changing and type(self._obj) is self._kind
+        return self._changes_length.name() in self._capture.changing and self.is_exact
 
     @property
     def now(self) -> int:

@@ -42,6 +42,7 @@ from framejit.values.objects.functions.function_values import FunctionValue, Met
 from framejit.values.objects.inherited_methods import call_inherited
 from framejit.values.objects.new_instances import new_instance
 from framejit.values.shown_objects import stand_in
+from framejit.values.sym_int import LARGEST, SymIntValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
@@ -65,17 +66,22 @@ def truth_by_methods(frame: Frame, value: Value) -> bool:
             said = f"__bool__ should return bool, returned {answer.python_type().__name__}"
             raise wrong_answer(frame, cls, "__bool__", bool, answer, said)
         return frame.truth(answer)
-    return static_lookup(cls, "__len__", None) is None or length_by_method(frame, value) > 0
+    return static_lookup(cls, "__len__", None) is None or frame.truth(length_by_method(frame, value))
 
 
-def length_by_method(frame: Frame, value: Value) -> int:
-    """`len(value)`, by the `__len__` of its class."""
-    size = value.call_method(frame, "__len__", [], {}).constant()
+def length_by_method(frame: Frame, value: Value) -> Value:
+    """`len(value)`, by the `__len__` of its class: an int, which need not be assumed."""
+    told = realize(frame, value.call_method(frame, "__len__", [], {}))
+    if isinstance(told, SymIntValue) and not told.is_of_data():
+        bounds = [("ge", 0), ("le", LARGEST)]
+        if all(frame.compare(name, told, ConstantValue(bound)).constant() for name, bound in bounds):
+            return told
+    size = told.constant()
     if not isinstance(size, int) or size > sys.maxsize:
         raise Unsupported(f"__len__() of {value.describe()} gives something that is no length")
     if size < 0:
         raise frame.raised(ValueError, "__len__() should return >= 0")
-    return int(size)
+    return ConstantValue(int(size))
 
 
 class ObjectValue(Value):
