@@ -163,7 +163,7 @@ def _strides_apart(shape: Sequence[int], strides: Sequence[int]) -> Iterator[tup
 
 def among_alike(source_name: str) -> str:
     """What the names of one part have in common in objects that stand in a list, as the layers of a cache do."""
-    return re.sub(r"\[\d+\]", ANY_INDEX, source_name)
+    return re.sub(r"\[-?\d+\]", ANY_INDEX, source_name)
 
 
 def length_of(source_name: str) -> str:
@@ -184,7 +184,7 @@ def ever_new(name: str) -> str:
 
 def is_item(source_name: str) -> bool:
     """Whether a source is an item of a list or tuple."""
-    return re.search(r"\[\d+\]$", source_name) is not None
+    return re.search(r"\[-?\d+\]$", source_name) is not None
 
 
 def is_of_container(name: str) -> bool:
