@@ -12,7 +12,7 @@ import framejit
 from support import of_kind, recorded
 
 Transition = namedtuple("Transition", "state action reward done")
-CALLS = 60
+CALLS = 100
 
 
 def sampled(buffer, transition, x):
@@ -53,7 +53,7 @@ def test_steps_of_agents(step, make):
             torch.testing.assert_close(found[1], found[0])
         left = [event.fields["reason"] for event in of_kind(events, "frame_done") if event.fields["state"] == "skipped"]
         assert not left
-    assert max(captures) < CALLS * 3 // 4, captures
+    assert max(captures) < CALLS * 9 // 10, captures  # each place learns for itself
 
 
 def test_what_is_asked_of_items():
