@@ -134,7 +134,8 @@ def test_lists_that_grow(name, kind, backend):
     _, expected = outcomes(make, lambda fn: fn, kind)
     fast, found = outcomes(make, lambda fn: framejit.optimize(fn, backend=backend), kind)
     assert found == expected
-    assert kind is not list or len(fast.entries) <= entries
+    rounds_once = sum([1.0, 1e100, 1.0, -1e100]) == 2.0  # from CPython 3.12 on: what was read last has to be known
+    assert kind is not list or len(fast.entries) <= entries + rounds_once
 
 
 def test_items_that_others_replace():

@@ -25,6 +25,8 @@ from framejit.values.objects.functions.model_values import ModelIterator, call_m
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
 from framejit.values.runtime_numbers.read_arithmetic import choose
+from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.summed_numbers import KEEPS_WHAT_ROUNDING_LOSES, sum_of
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -145,9 +147,6 @@ def _is_data(frame: Frame, value: Value) -> bool:
     return isinstance(value, ConstantValue) and type(value.value) in _DATA
 
 
-_KEEPS_WHAT_ROUNDING_LOSES = sum([1.0, 1e100, 1.0, -1e100]) == 2.0  # from CPython 3.12 on
-
-
 _NUMBERS = (int, bool, float, complex)
 
 
@@ -155,8 +154,15 @@ def _sum_of_grown(frame: Frame, items: Value) -> Value | None:
     """The sum of a list of numbers that grows from call to call; None of others."""
     if not isinstance(items, ListValue):
         return None
-    if _KEEPS_WHAT_ROUNDING_LOSES and any(realize(frame, i).python_type() is float for i in items.children()):
-        return None  # it is not the sum of those before, and these
+    appended = [realize(frame, item) for item in items.appended()]
+    if KEEPS_WHAT_ROUNDING_LOSES and appended:  # the sum is not that of those before, and these
+        if any(isinstance(item, ReadNumberValue) or item.python_type() not in (int, float) for item in appended):
+            return None
+        before = items.numbers_before(frame)
+        if before is None:
+            return None
+        if any(type(number) is float for number in before[0]) or any(i.python_type() is float for i in appended):
+            return sum_of(frame.capture, appended, before)
     numbers = items.folded(frame, sum)
     return None if numbers is None else functools.reduce(functools.partial(binary, frame, "+"), numbers)
 
@@ -177,7 +183,10 @@ def _sum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     for item in iterable.items:
         roundings += total.python_type() is not int
         total = binary(frame, "+", total, realize(frame, item))
-    if _KEEPS_WHAT_ROUNDING_LOSES and roundings > 1:  # what the last addition alone loses makes no difference
+    if KEEPS_WHAT_ROUNDING_LOSES and roundings > 1:  # what the last addition alone loses makes no difference
+        summed = sum_of(frame.capture, [realize(frame, item) for item in iterable.items]) if len(args) == 1 else None
+        if summed is not None and not kwargs:
+            return summed
         raise Unsupported("sum() of more than two floats that are not assumed, which CPython rounds once")
     return total
 

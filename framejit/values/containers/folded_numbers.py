@@ -50,14 +50,21 @@ def folded(
     None unless all items are floats or ints."""
     if part is not None:
         numbers, source = part(numbers), CallSource(source, part)
-    kind = kind_of_numbers(numbers)
+    if of_numbers(capture, numbers, source) is None:
+        return None
+    found, place = function(numbers), CallSource(source, function)
+    if kind_of_numbers(numbers) is Real:
+        capture.add_guard(place, native.C_TYPE, type(found))
+    return open_number(capture, found, place)
+
+
+def of_numbers(capture: Capture, items: Any, source: Source) -> tuple[Any, Source] | None:
+    """The items of a list and where that is, if all are numbers of the kinds that are guarded; None of others."""
+    kind = kind_of_numbers(items)
     if kind is None:
         return None
     capture.add_guard(CallSource(source, kind_of_numbers), native.C_ID, kind)
-    found, place = function(numbers), CallSource(source, function)
-    if kind is Real:
-        capture.add_guard(place, native.C_TYPE, type(found))
-    return open_number(capture, found, place)
+    return items, source
 
 
 def open_number(capture: Capture, number: int | float, place: Source) -> Value:

@@ -13,6 +13,7 @@ from framejit.values.containers.filling import drop_ends
 from framejit.values.containers.folded_numbers import NUMBERS
 
 if TYPE_CHECKING:
+    from framejit.guards.sources import Source
     from framejit.values.containers.unread_items import Unread
     from framejit.values.context import Codegen, Frame
     from framejit.values.journal import Journal
@@ -133,6 +134,15 @@ class OpenEnds(Value):
             return None
         before = unread.folded(function)
         return None if before is None else [before, *appended]
+
+    def appended(self) -> list[Value]:
+        """The items behind those that nobody has looked at."""
+        return self._items
+
+    def numbers_before(self, frame: Frame) -> tuple[list[int | float], Source] | None:
+        """The items that nobody has looked at, now, and where they are found at each call, if all are numbers."""
+        unread = self._at_its_ends(frame)
+        return None if unread is None else unread.numbers()
 
     def _load_unread(self, cg: Codegen) -> None:
         """Push a new list of what nobody has looked at and what was appended."""

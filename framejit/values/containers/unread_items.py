@@ -16,7 +16,7 @@ from framejit.guards.sources import CallSource, GetItemSource, IndexSource, Type
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.folded_numbers import Between, LastItems, folded
+from framejit.values.containers.folded_numbers import Between, LastItems, folded, of_numbers
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue
 
@@ -130,6 +130,13 @@ class Unread:
             return None
         part = Between(self.first, self.last) if self.first or self.last else None
         return folded(self._capture, function, self._obj, self._source, part)
+
+    def numbers(self) -> tuple[list[int | float], Source] | None:
+        """The items now, and where they are found at each call; None unless all are numbers, which is guarded."""
+        if not self.is_open:
+            return None
+        part = Between(self.first, self.last)
+        return of_numbers(self._capture, part(self._obj), CallSource(self._source, part))
 
     def _all(self, frame: Frame) -> Value | None:
         """How many items there are with those that captured code has taken."""

@@ -17,6 +17,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 _TESTS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
@@ -45,6 +46,12 @@ def call_on_read(function: Callable[..., Any], name: str, operands: Sequence[Val
             numbers.append(value.tensor)
         elif isinstance(value, ConstantValue) and type(value.value) in (int, float):
             parts.append(repr(value.value))
+        elif isinstance(value, SymNumberValue):
+            given = value.in_dtype(torch.float64 if value.python_type() is float else torch.int64)
+            if given is None:
+                return None
+            parts.append(f"x{len(numbers)}")
+            numbers.append(given)
         else:
             return None
     gives_int = name in WHOLE and all(value.python_type() is int for value in operands)

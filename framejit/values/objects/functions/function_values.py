@@ -9,7 +9,7 @@ import sysconfig
 import types
 from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -30,7 +30,7 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.hashing import ObjectKey
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
-from framejit.values.handlers import HANDLERS, looked_up_handler
+from framejit.values.handlers import HANDLERS, NativeMethodValue, looked_up_handler
 from framejit.values.inspection import is_a, qualified_name
 from framejit.values.lazy import LazyValue, wrap_attribute
 from framejit.values.wrap import from_python, makes, wrap, wraps
@@ -419,6 +419,10 @@ class NestedFunctionValue(CallableValue):
             self.namespace = value
         elif name == "__annotations__" and isinstance(value, DictValue) and value.cls is dict:
             self.annotations, self.annotate = value, None
+        elif name == "__code__" and isinstance(value, CodeValue) and value.differs_in_names(self.code):
+            names = {"__name__": self.code.co_name, "__qualname__": self.code.co_qualname}  # which the function keeps
+            self.attributes = {key: ConstantValue(text) for key, text in names.items()} | self.attributes
+            self.code = value.code
         elif name == "__annotate__":
             self.annotations, self.annotate = (self.annotations, None) if is_none(value) else (None, value)
         elif name != "__type_params__" or not value.is_constant() or value.constant() != ():  # it has none
@@ -623,6 +627,9 @@ def _existing_cell(capture: Capture, obj: types.CellType, source: Source) -> Val
     return capture.cell(obj, source, source.name())
 
 
+_NAMES_OF_CODE: Final = frozenset(("co_name", "co_qualname"))
+
+
 class CodeValue(Value):
     """A code object among a function's constants."""
 
@@ -634,6 +641,19 @@ class CodeValue(Value):
 
     def constant(self) -> Any:
         return self.code
+
+    def getattr(self, frame: Frame, name: str) -> Value:
+        return NativeMethodValue(self._replace, name) if name == "replace" else super().getattr(frame, name)
+
+    def _replace(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        is_text = all(value.python_type() is str for value in kwargs.values())
+        if args or not is_text or not _NAMES_OF_CODE.issuperset(kwargs):
+            raise Unsupported("method 'replace' of code")
+        return CodeValue(self.code.replace(**{key: value.constant() for key, value in kwargs.items()}))
+
+    def differs_in_names(self, other: types.CodeType) -> bool:
+        """Whether it does what another one does, and may be called otherwise in tracebacks."""
+        return self.code.replace(**{name: getattr(other, name) for name in _NAMES_OF_CODE}) == other
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.load_object(self.code)
