@@ -57,6 +57,15 @@ class ImportUnderWay(NotYet):
     """Another thread is importing what captures need; that ends, however many calls there are until then."""
 
 
+class ResultPlace(NamedTuple):
+    """A result of a node: the step of the capture that made it, the node's number among those of that step, and which
+    of its results it is."""
+
+    seq: int
+    number: int
+    item: int
+
+
 class Restart(Exception):
     """Capture again from the start and break the graph at step `seq`, because its effects can't be kept."""
 
@@ -89,6 +98,15 @@ class NeedsStandIns(Exception):
     def __init__(self, names: frozenset[str] | None) -> None:
         super().__init__(names)
         self.names = names
+
+
+class NeedsCuts(Exception):
+    """Capture again, and cut off the histories of the results at these places when they are made: hooks are put on them
+    once they are used; None: cut off none so early."""
+
+    def __init__(self, places: frozenset[ResultPlace] | None) -> None:
+        super().__init__(places)
+        self.places = places
 
 
 class RaisesAsCompiled(Exception):

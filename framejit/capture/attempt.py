@@ -43,10 +43,12 @@ from framejit.interpreter.frame_policy import frame_reader
 from framejit.signals import (
     FunctionStaysWhole,
     ImportUnderWay,
+    NeedsCuts,
     NeedsHistories,
     NeedsStandIns,
     RaisesAsCompiled,
     Restart,
+    ResultPlace,
     SizesMustBeKnown,
     SkipFrame,
     Unsupported,
@@ -78,6 +80,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
     whole_functions: set[type] = set()
     needs_histories = False
     stand_ins: frozenset[str] | None = frozenset()
+    early_cuts: frozenset[ResultPlace] | None = frozenset()
     options = compilation.options
     budget = Budget(may_wait=options.unasked and config.compile_after > 0 and options.backend is fuse)
     for _ in range(MAX_RESTARTS):
@@ -89,6 +92,7 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
         capture.whole_functions = whole_functions
         capture.graph.needs_histories = needs_histories
         capture.graph.stand_ins_for = stand_ins
+        capture.graph.cuts_for = early_cuts
         # elsewhere the graph breaks where data has sizes, and what comes after knows them
         if compilation.options.fullgraph or numbers_are_sizes:
             capture.graph.metadata.data_sizes = DataSizes(capture.sizes, not compilation.options.fullgraph)
@@ -117,6 +121,10 @@ def compile_frame(compilation: FrameCompilation) -> native.Entry | None:
             forced.clear()  # steps are counted anew
         except NeedsStandIns as needs:
             stand_ins = None if needs.names is None or stand_ins is None else stand_ins | needs.names
+            forced.clear()  # what is broken at may be captured now, or broken elsewhere
+        except NeedsCuts as needs_cuts:
+            places = needs_cuts.places
+            early_cuts = None if places is None or early_cuts is None else early_cuts | places
             forced.clear()  # what is broken at may be captured now, or broken elsewhere
         except RaisesAsCompiled:
             compilation.points.raises_as_compiled = True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import Metadata, SymbolicLayout
     from framejit.guards.guard import Guard
     from framejit.guards.sources import Source
-    from framejit.signals import Raised, Unsupported
+    from framejit.signals import Raised, ResultPlace, Unsupported
     from framejit.symbols.expression import Expression
     from framejit.symbols.open_dim import OpenDim
     from framejit.values.base import Value
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.gradient_hooks import Cut
+    from framejit.values.tensors.cuts import Cut
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue
 
@@ -220,6 +220,8 @@ class Graph(Protocol):
     copies: list[Copy]
     leaves: list[TensorValue]
     cuts: list[Cut]
+    cuts_for: frozenset[ResultPlace] | None
+    lacking_cuts: set[ResultPlace]
     stand_ins_for: frozenset[str] | None
     stand_ins: list[TensorValue]
     reentrant: list[tuple[int, list[torch.Tensor]]]
@@ -240,6 +242,7 @@ class Graph(Protocol):
     ) -> Value: ...
     def add(self, target: Any, args: tuple[fx.Node, ...], result: Any) -> Value: ...
     def add_gradients(self, args: tuple[Any, ...], options: dict[str, Any], result: tuple[Any, ...]) -> Value: ...
+    def step_of(self, node: fx.Node) -> int | None: ...
     def make_leaf(self, tensor: TensorValue) -> None: ...
     def replace_data(self, tensor: TensorValue, data: TensorValue) -> None: ...
     def number_in(self, tensor: TensorValue, stand_in: float | torch.SymInt) -> fx.Node: ...

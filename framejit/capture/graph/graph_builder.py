@@ -29,7 +29,7 @@ from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_ans
 from framejit.fakes.size_keys import size_keys
 from framejit.fakes.storages import storage_of
 from framejit.guards.sources import const_source
-from framejit.signals import Unsupported
+from framejit.signals import ResultPlace, Unsupported
 from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
@@ -37,6 +37,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.runtime_numbers.number_sizes import with_sizes
+from framejit.values.tensors.cuts import cut_early
 from framejit.values.tensors.requires_grad import Toggled
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.gradient_hooks import Cut
+    from framejit.values.tensors.cuts import Cut
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(
@@ -104,6 +105,10 @@ class GraphBuilder:
         """The tensors made here that captured code wants gradients for."""
         self.cuts: list[Cut] = []
         """The histories that were cut off."""
+        self.cuts_for: frozenset[ResultPlace] | None = frozenset()
+        """The results whose histories are to be cut off when they are made; None where none may be."""
+        self.lacking_cuts: set[ResultPlace] = set()
+        """Those whose histories should have been."""
         self.stand_ins_for: frozenset[str] | None = frozenset()
         """Names of the sources of tensors that leaves of the graph are to stand for; None where there may be none."""
         self.stand_ins: list[TensorValue] = []
@@ -384,7 +389,10 @@ class GraphBuilder:
         if origin is not None:
             self.origins[node] = origin
         self.n_ops += 1
-        return self._wrap(result, node, tensors)
+        value = self._wrap(result, node, tensors)
+        if self.cuts_for and not self._n_taken_out:
+            cut_early(self, node, value)
+        return value
 
     @contextlib.contextmanager
     def taken_out(self) -> Iterator[None]:
@@ -397,6 +405,11 @@ class GraphBuilder:
         finally:
             self.finite_checks = checks
             self._n_taken_out -= 1
+
+    def step_of(self, node: fx.Node) -> int | None:
+        """The step of the capture that made a node."""
+        origin = self.origins.get(node)
+        return None if origin is None else origin.seq
 
     # ---- nodes once more ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ place.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from framejit.environment.hook_handles import remove_hook
 from framejit.guards.sources import AttrSource
-from framejit.signals import NeedsHistories, NeedsStandIns, Unsupported
+from framejit.signals import NeedsCuts, NeedsHistories, NeedsStandIns, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.mapping import DictValue
@@ -31,7 +31,7 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
-    from framejit.values.tensors.gradient_hooks import Cut
+    from framejit.values.tensors.cuts import Cut
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
@@ -41,6 +41,7 @@ _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
 _BEHIND = "_post_accumulate_grad_hooks"
 """Where a leaf has the hooks that are told of it when its gradient has been added up."""
+_OF_BOTH_KINDS = "gradients that pass hooks of leaves beside those of what was computed"
 REENTRANT = "torch.utils.checkpoint with use_reentrant=True, but for one backward() to all leaves"
 
 
@@ -51,19 +52,38 @@ def _grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not outputs or not inputs or _flag(given, "is_grads_batched"):
         raise Unsupported("torch.autograd.grad() of no tensors, or with batches of gradients", "FJ107")
     _check_reentrant(frame)
-    leaves = _leaves(frame, outputs)
-    for leaf in leaves:
-        if leaf.cut is not None:
-            leaf.cut.refuse(frame, "of what torch.autograd.grad() goes through")
-        _check_leaf(frame, leaf)
-    if _hooks_of(frame, leaves, "_backward_hooks"):
-        raise Unsupported("gradients that pass hooks of the program", "FJ107")
     flags: dict[str, Any] = {
         name: _flag(given, name)
         for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
         if name in given
     }
-    return TupleValue(_gradients(frame, outputs, inputs, _incoming(frame, given.get("grad_outputs")), flags))
+    incoming = _incoming(frame, given.get("grad_outputs"))
+    stages = _stages(frame, outputs, incoming)
+    for leaf in _leaves_of(stages):
+        _check_leaf(frame, leaf)
+    named = [leaf for leaf in _leaves_of(stages) if any(leaf is tensor for tensor in inputs)]
+    passing = _hooks_of(frame, named, "_backward_hooks")
+    if len(stages) == 1 and not passing or not all(tensor.fake.requires_grad for tensor in inputs):
+        return TupleValue(_gradients(frame, outputs, inputs, incoming, flags))
+    if flags.get("create_graph") or flags.get("materialize_grads"):
+        for stage in stages[1:]:
+            stage.refuse(frame, "of what torch.autograd.grad() goes through")
+        raise Unsupported("gradients that pass hooks of the program", "FJ107")
+    _check_stand_ins(frame, passing)
+    if passing and len(stages) > 1:
+        raise Unsupported(_OF_BOTH_KINDS, "FJ107")
+    backward = _Backward(frame, stages, inputs, bool(flags.get("retain_graph")), in_order=bool(passing))
+    found: list[Value] = []
+    for number, _ in enumerate(stages):
+        for tensor in backward.run(number):
+            for hook in passing.get(tensor, ()):
+                backward.found[tensor] = passed(frame, hook, backward.found[tensor])
+    for tensor in inputs:
+        gradient = backward.found.get(tensor)
+        if gradient is None and not flags.get("allow_unused"):
+            raise Unsupported("torch.autograd.grad() that raises", "FJ104")
+        found.append(NONE if gradient is None else gradient)
+    return TupleValue(found)
 
 
 @handles(torch.autograd.backward)
@@ -90,7 +110,7 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
         )
     outputs = _tensors(frame, tensors)
     stages = _stages(frame, outputs, _incoming(frame, incoming))
-    leaves = [*dict.fromkeys(leaf for stage in stages for leaf in stage.leaves if leaf.cut is None)]
+    leaves = _leaves_of(stages)
     _check_no_processes(frame, leaves)
     if "inputs" in given and not is_none(realize(frame, given["inputs"])):
         named = _tensors(frame, given["inputs"])
@@ -108,30 +128,20 @@ def _add_up(frame: Frame, tensors: Value, incoming: Value | None, given: dict[st
     if has_hooks or len(stages) > 1 or len(named) < len(leaves) or _flag(given, "retain_graph"):
         _check_reentrant(frame)
     if has_hooks and len(stages) > 1:
-        raise Unsupported("backward() with hooks of leaves beside those of what was computed", "FJ107")
+        raise Unsupported(_OF_BOTH_KINDS, "FJ107")
     kept = {leaf: _gradient_so_far(frame, leaf) for leaf in named}
-    retains = _flag(given, "retain_graph")
-    found: dict[TensorValue, TensorValue] = {}
+    backward = _Backward(frame, stages, named, bool(_flag(given, "retain_graph")), in_order=has_hooks)
     taken: list[Value] = []
     for number, stage in enumerate(stages):
-        later = stages[number + 1 :]
-        asked = [leaf for leaf in stage.leaves if leaf.cut is not None or leaf in kept]
-        flags = {"retain_graph": retains or any(map(stage.overlaps, later)), "allow_unused": True}
-        if asked and stage.begins(frame, found):
-            order: list[int] | None = [] if has_hooks else None
-            gradients = _gradients(frame, stage.outputs, asked, stage.incoming, flags, order)
-            if order is not None:
-                asked, gradients = [asked[place] for place in order], [gradients[place] for place in order]
-            for leaf, gradient in zip(asked, gradients, strict=True):
-                if isinstance(gradient, TensorValue):
-                    found[leaf] = gradient if leaf not in found else _sum(frame, found[leaf], gradient)
-        for leaf in asked:
-            if leaf.cut is None and leaf in found and not any(leaf in each.leaves for each in later):
-                for hook in passing.get(leaf, ()):
-                    found[leaf] = passed(frame, hook, found[leaf])
-                _accumulate(frame, leaf, kept[leaf], found[leaf], taken)
-                for hook in followed.get(leaf, ()):
-                    told(frame, hook, leaf)
+        finished = backward.run(number)
+        taken += stage.incoming or ()  # a gradient that is handed on is somebody else's, too
+        for leaf in finished:
+            gradient = backward.found[leaf]
+            for hook in passing.get(leaf, ()):
+                gradient = passed(frame, hook, gradient)
+            _accumulate(frame, leaf, kept[leaf], gradient, taken)
+            for hook in followed.get(leaf, ()):
+                told(frame, hook, leaf)
     return NONE
 
 
@@ -204,28 +214,29 @@ class _Stage:
     ) -> None:
         self.outputs, self.incoming, self.cut = outputs, incoming, cut
         self.leaves = _leaves(frame, outputs)
+        self._nodes = {*nodes_of([output.fake for output in outputs])}
 
-    def begins(self, frame: Frame, found: dict[TensorValue, TensorValue]) -> bool:
-        """Have the gradient that earlier stages found pass the hooks; False if there is none."""
-        if self.cut is None:
-            return True
-        gradient = found.get(self.cut.tensor)
-        if gradient is None:
-            return False
-        self.incoming = [self.cut.passed(frame, gradient)]
-        return True
+    def refuse(self, frame: Frame, why: str) -> None:
+        """Break the graph at the first hook that the stage begins with."""
+        assert self.cut is not None
+        self.cut.refuse(frame.capture, why)
 
     def overlaps(self, other: _Stage) -> bool:
         """Whether both go through the same operations."""
         mine, theirs = (
-            {node for node in nodes_of([output.fake for output in stage.outputs]) if not hasattr(node, "variable")}
-            for stage in (self, other)
+            {node for node in stage._nodes if not hasattr(node, "variable")} for stage in (self, other)
         )
         return not mine.isdisjoint(theirs)
+
+    def reaches(self, tensor: TensorValue) -> bool:
+        """Whether gradients go from here to a tensor, before they pass further hooks."""
+        return tensor.fake.requires_grad and get_gradient_edge(tensor.fake).node in self._nodes
 
 
 def _stages(frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None) -> list[_Stage]:
     """The parts of a backward, in autograd's order: what was computed last comes first."""
+    if frame.capture.graph.lacking_cuts:
+        raise NeedsCuts(frozenset(frame.capture.graph.lacking_cuts))
     stages = [_Stage(frame, outputs, incoming)]
     cuts: list[Cut] = []
     for stage in stages:  # which grow meanwhile
@@ -235,6 +246,70 @@ def _stages(frame: Frame, outputs: list[TensorValue], incoming: list[Value] | No
                 cuts.append(leaf.cut)
                 stages.append(_Stage(frame, [leaf.cut.made], None, leaf.cut))
     return [stages[0], *sorted(stages[1:], key=lambda stage: -stage.cut.order if stage.cut is not None else 0)]
+
+
+def _leaves_of(stages: Iterable[_Stage]) -> list[TensorValue]:
+    """The leaves that stages lead to, apart from those where others begin."""
+    return [*dict.fromkeys(leaf for stage in stages for leaf in stage.leaves if leaf.cut is None)]
+
+
+class _Backward:
+    """The stages of one backward to certain tensors, which are run in their order."""
+
+    def __init__(
+        self, frame: Frame, stages: list[_Stage], wanted: list[TensorValue], retains: bool, in_order: bool
+    ) -> None:
+        self.frame, self.stages, self.retains, self.in_order = frame, stages, retains, in_order
+        self.found: dict[TensorValue, TensorValue] = {}
+        """The gradients so far."""
+        self._wanted = [*dict.fromkeys(wanted)]
+        self._goes_on: set[Cut] = set()
+        """The tensors with hooks whose gradients lead on to what is wanted. Autograd calls the hooks of no others but
+        those of what is wanted itself."""
+        self._asked: list[list[TensorValue]] = []
+        """For each stage the tensors whose gradients it is asked for."""
+        for stage in reversed(stages):
+            asked = [tensor for tensor in self._wanted if stage.reaches(tensor)]
+            for leaf in stage.leaves:
+                if leaf.cut is not None and leaf.cut in self._goes_on and leaf not in asked:
+                    asked.append(leaf)
+            if asked and stage.cut is not None:
+                self._goes_on.add(stage.cut)
+            self._asked.append(asked)
+        self._asked.reverse()
+
+    def run(self, number: int) -> list[TensorValue]:
+        """Run a stage: which of the tensors that are wanted have all of their gradient now, as it comes to them; those
+        with hooks here have passed these."""
+        stage, later, asked = self.stages[number], self.stages[number + 1 :], self._asked[number]
+        if self._begins(stage) and asked:
+            flags = {"retain_graph": self.retains or any(map(stage.overlaps, later)), "allow_unused": True}
+            order: list[int] | None = [] if self.in_order else None
+            gradients = _gradients(self.frame, stage.outputs, asked, stage.incoming, flags, order)
+            if order is not None:
+                asked, gradients = [asked[place] for place in order], [gradients[place] for place in order]
+            for tensor, gradient in zip(asked, gradients, strict=True):
+                if isinstance(gradient, TensorValue):
+                    before = self.found.get(tensor)
+                    self.found[tensor] = gradient if before is None else _sum(self.frame, before, gradient)
+        still_asked = {tensor for others in self._asked[number + 1 :] for tensor in others}
+        return [
+            tensor for tensor in asked if tensor.cut is None and tensor in self.found and tensor not in still_asked
+        ]
+
+    def _begins(self, stage: _Stage) -> bool:
+        """Have the gradient that earlier stages found pass the hooks; False if there is none. What is wanted is the
+        gradient before the hooks where it goes on from there, else that behind them: so it is in autograd."""
+        if stage.cut is None:
+            return True
+        gradient = self.found.get(stage.cut.tensor)
+        if gradient is None:
+            return False
+        behind = stage.cut.passed(self.frame, gradient)
+        stage.incoming = [behind]
+        if stage.cut not in self._goes_on:
+            self.found[stage.cut.tensor] = behind
+        return True
 
 
 # ---- leaves --------------------------------------------------------------------------------------
@@ -398,14 +473,18 @@ def _gradients(
         raise NeedsHistories
     with _ordered(fakes[1], order):
         found = graph.metadata.run(_on_fakes, False, fakes, flags)
-    given = {id(fake) for group in fakes if group is not None for fake in group}
-    if any(id(gradient) in given for gradient in found):
-        raise Unsupported("a gradient that is one of the tensors given", "FJ107")
-    nodes = tuple(
-        None if group is None else tuple(each.proxy() if isinstance(each, TensorValue) else None for each in group)
-        for group in (outputs, inputs, incoming)
-    )
-    return list(graph.add_gradients(nodes, flags, tuple(found)).iterate(frame))
+    handed_on = {id(each.fake): each for each in incoming or () if isinstance(each, TensorValue)}
+    made = [place for place, gradient in enumerate(found) if id(gradient) not in handed_on]
+    results: list[Value] = [handed_on.get(id(gradient), NONE) for gradient in found]
+    if made:
+        nodes = tuple(
+            None if group is None else tuple(each.proxy() if isinstance(each, TensorValue) else None for each in group)
+            for group in (outputs, [inputs[place] for place in made], incoming)
+        )
+        node = graph.add_gradients(nodes, flags, tuple(found[place] for place in made))
+        for place, gradient in zip(made, node.iterate(frame), strict=True):
+            results[place] = gradient
+    return results
 
 
 @contextmanager

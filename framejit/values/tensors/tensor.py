@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.gradient_hooks import Cut
+    from framejit.values.tensors.cuts import Cut
     from framejit.values.tensors.requires_grad import Toggled
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.

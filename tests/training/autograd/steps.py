@@ -65,6 +65,24 @@ def perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 10), nn.LayerNorm(10), nn.GELU(), nn.Linear(10, 3)).double()
 
 
+class Net(nn.Module):
+    """A network between whose layers steps hook gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        self.double()
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        given: torch.Tensor = self.last(self.norm(torch.tanh(hidden)))
+        return given
+
+
+def momentum() -> tuple[nn.Module, torch.optim.Optimizer]:
+    net = Net()
+    return net, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
 def batch(rows: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 6, dtype=torch.float64), torch.randint(0, 3, (rows,))
 

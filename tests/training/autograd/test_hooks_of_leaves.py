@@ -186,10 +186,6 @@ def compute_again(module, optimizer, seen, x, y):
     return loss
 
 
-def ask(module, optimizer, seen, x, y):
-    return torch.autograd.grad(loss_of(module, x, y), [*module.parameters()])
-
-
 def hook_what_is_computed(module, optimizer, seen, x, y):
     seen.clear()
     hidden = module[0](x)
@@ -199,7 +195,7 @@ def hook_what_is_computed(module, optimizer, seen, x, y):
     return [*seen]
 
 
-@pytest.mark.parametrize("step", [keep, view, compute_again, ask, hook_what_is_computed])
+@pytest.mark.parametrize("step", [keep, view, compute_again, hook_what_is_computed])
 def test_steps_in_parts(step):
     both(with_hooks(look), step, batch, breaks=True)
 
