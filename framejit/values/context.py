@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import Cut
+    from framejit.values.tensors.cuts import HistoryCut
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue
 
@@ -219,7 +219,7 @@ class Graph(Protocol):
     has_stamped_histories: bool
     copies: list[Copy]
     leaves: list[TensorValue]
-    cuts: list[Cut]
+    cuts: list[HistoryCut]
     cuts_for: frozenset[ResultPlace] | None
     lacking_cuts: set[ResultPlace]
     stand_ins_for: frozenset[str] | None
@@ -230,6 +230,8 @@ class Graph(Protocol):
 
     @property
     def writes(self) -> Writes: ...
+    @property
+    def is_apart(self) -> bool: ...
 
     def add_input(self, tensor: torch.Tensor, source: Source, layout: SymbolicLayout | None = None) -> TensorValue: ...
     def add_constant(self, tensor: torch.Tensor, name: str) -> TensorValue: ...

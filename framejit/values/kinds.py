@@ -60,6 +60,7 @@ from framejit.values.tensors import (
     gradient_hooks,
     gradients,
     inference_modes,
+    module_hooks,
     overrides,
     own_generators,
     parameters,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import Cut
+    from framejit.values.tensors.cuts import HistoryCut
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(
@@ -103,7 +103,7 @@ class GraphBuilder:
         self.copies: list[Copy] = []
         self.leaves: list[TensorValue] = []
         """The tensors made here that captured code wants gradients for."""
-        self.cuts: list[Cut] = []
+        self.cuts: list[HistoryCut] = []
         """The histories that were cut off."""
         self.cuts_for: frozenset[ResultPlace] | None = frozenset()
         """The results whose histories are to be cut off when they are made; None where none may be."""
@@ -390,7 +390,7 @@ class GraphBuilder:
             self.origins[node] = origin
         self.n_ops += 1
         value = self._wrap(result, node, tensors)
-        if self.cuts_for and not self._n_taken_out:
+        if self.cuts_for and not self.is_apart:
             cut_early(self, node, value)
         return value
 
@@ -410,6 +410,11 @@ class GraphBuilder:
         """The step of the capture that made a node."""
         origin = self.origins.get(node)
         return None if origin is None else origin.seq
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the nodes that are made are going to be taken out of the graph."""
+        return self._n_taken_out > 0
 
     # ---- nodes once more ------------------------------------------------------------------
 

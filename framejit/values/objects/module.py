@@ -119,7 +119,8 @@ class ModuleValue(ObjectValue):
                     f"{self.describe()} has hooks of torch.distributed, which work with other processes",
                     "FJ116", "nothing has to be done: its forward and backward are compiled by themselves",
                 )
-            if torch.is_grad_enabled() and any(own.get(name) for name in _BACKWARD_HOOKS):
+            has_backward_hooks = any(own.get(name) for name in _BACKWARD_HOOKS)
+            if torch.is_grad_enabled() and has_backward_hooks and not self._may_cut_histories(frame):
                 # they hang on nodes of autograd's, which no graph makes: the call would fall into a part for each of
                 # the six times that torch asks for one
                 raise Unsupported(
@@ -141,6 +142,12 @@ class ModuleValue(ObjectValue):
         if "_compiled_call_impl" in own:
             frame.capture.add_guard(key_source(where, "_compiled_call_impl"), native.C_ID, None)
         return False
+
+    def _may_cut_histories(self, frame: Frame) -> bool:
+        """Whether hooks of the backward may be called in the graph: a backward may yet come that leads to them."""
+        graph = frame.capture.graph
+        is_full = self.obj.__dict__.get("_is_full_backward_hook") is not False
+        return is_full and graph.cuts_for is not None and not graph.is_apart
 
 
 def _is_of_torch_distributed(hook: Any) -> bool:

@@ -74,33 +74,38 @@ class HooksValue(BuiltinMethods):
         """It is built as it is at the end."""
 
 
-class Cut:
-    """Where the history of a tensor was cut off."""
+class HistoryCut:
+    """Where the history of tensors was cut off: what is made of them leads to leaves, whose gradients go on from the
+    tensors as they were made."""
 
-    def __init__(self, tensor: TensorValue, made_at: int, nodes: set[fx.Node]) -> None:
-        self.tensor = tensor
-        self.made = TensorValue(tensor.node, tensor.fake, tensor.cls)
-        """The tensor as it was made, with its history."""
-        self.version = version_of(tensor.fake)
+    def __init__(self, tensors: list[TensorValue], leaves: list[TensorValue], made_at: int) -> None:
+        self.made = [TensorValue(tensor.node, tensor.fake, tensor.cls) for tensor in tensors]
+        """The tensors as they were made, with their history."""
+        self.leaves = leaves
+        self.versions = [version_of(tensor.fake) for tensor in tensors]
         self.made_at = made_at
-        """The step of the capture that put the first hook on it; before that, the one that cut."""
-        self.nodes = nodes
-        """Those that make the leaf."""
-        self.hooks = HooksValue()
+        """The step of the capture that put the first hook on them; before that, the one that cut."""
         self.has_hooks = False
-        """Whether captured code has ever put hooks on it, or asked for its gradient to be kept."""
+        """Whether captured code has ever put hooks on them, or asked for a gradient to be kept."""
         self.keeps_gradient = False
         self.gradient: Value = NONE
         """What `grad` has, where that is kept."""
 
-    @property
-    def order(self) -> int:
-        """The place in the order of what was computed, through which autograd goes backwards."""
-        number: int = self.made.fake.grad_fn._sequence_nr()  # type: ignore[union-attr]
-        return number
-
     def children(self) -> Iterator[Value]:
-        return iter((self.hooks, self.gradient))
+        return iter(())
+
+    def hand_out(self, cg: Codegen) -> None:
+        """Push the tensor as it was made, with its hooks and the gradient that it has by now."""
+        raise NotImplementedError
+
+    @property
+    def order(self) -> float:
+        """The place in the order of what was computed, through which autograd goes backwards."""
+        raise NotImplementedError
+
+    def passed(self, frame: Frame, gradients: list[TensorValue | None]) -> list[TensorValue | None]:
+        """What comes of the gradients of the leaves that pass the hooks."""
+        raise NotImplementedError
 
     def refuse(self, capture: Capture, why: str) -> NoReturn:
         """Break the graph at the first hook; where there is none yet, have no history cut off so early."""
@@ -111,11 +116,29 @@ class Cut:
     def check_unwritten(self, capture: Capture) -> None:
         """Break the graph at the first hook where the memory was written into since: of a view and what it is a view
         of, each has a new history then."""
-        if version_of(self.made.fake) != self.version:
+        if [version_of(tensor.fake) for tensor in self.made] != self.versions:
             self.refuse(capture, "of what is written into")
 
-    def passed(self, frame: Frame, gradient: TensorValue) -> TensorValue:
-        """What comes of a gradient that passes the hooks."""
+
+class Cut(HistoryCut):
+    """Where the history of a tensor with hooks of its own was cut off."""
+
+    def __init__(self, tensor: TensorValue, made_at: int, nodes: set[fx.Node]) -> None:
+        super().__init__([tensor], [tensor], made_at)
+        self.nodes = nodes
+        """Those that make the leaf."""
+        self.hooks = HooksValue()
+
+    @property
+    def order(self) -> float:
+        return sequence_number(self.made[0].fake)
+
+    def children(self) -> Iterator[Value]:
+        return iter((self.hooks, self.gradient))
+
+    def passed(self, frame: Frame, gradients: list[TensorValue | None]) -> list[TensorValue | None]:
+        (gradient,) = gradients
+        assert gradient is not None
         for _, hook in self.hooks.entries:
             gradient = passed(frame, hook, gradient)
         if self.keeps_gradient:
@@ -126,11 +149,10 @@ class Cut:
                 if is_none(self.gradient)
                 else graph.call(torch.add, [self.gradient, gradient])
             )
-        return gradient
+        return [gradient]
 
     def hand_out(self, cg: Codegen) -> None:
-        """Push the tensor as it was made, with its hooks and the gradient that it has by now."""
-        cg.call_function(_hooked, self.made, self.hooks, ConstantValue(self.keeps_gradient), self.gradient)
+        cg.call_function(_hooked, self.made[0], self.hooks, ConstantValue(self.keeps_gradient), self.gradient)
 
 
 def _table(*entries: Any) -> OrderedDict[int, Any]:
@@ -150,6 +172,13 @@ def _hooked(
     return tensor
 
 
+def sequence_number(fake: torch.Tensor) -> int:
+    """The number of the operation that made a tensor, by which autograd orders a backward."""
+    assert fake.grad_fn is not None
+    number: int = fake.grad_fn._sequence_nr()
+    return number
+
+
 def can_be_cut(tensor: TensorValue) -> bool:
     """Whether a tensor has a history that can be cut off."""
     return (
@@ -161,23 +190,30 @@ def can_be_cut(tensor: TensorValue) -> bool:
     )
 
 
-def is_used(tensor: TensorValue) -> bool:
+def is_used(graph: Graph, tensor: TensorValue) -> bool:
     """Whether something was made of a tensor, whose gradient would pass the tensor's hooks."""
+    if any(made.fake is tensor.fake for cut in graph.cuts for made in cut.made):
+        return True
     made = tensors_in([user.meta.get("val") for user in tensor.node.users])
     return any(fake.requires_grad and fake is not tensor.fake for fake in made)
 
 
 def cut_off(graph: Graph, tensor: TensorValue, made_at: int) -> Cut:
     """Cut off the history of a tensor. `made_at`: the step of the capture that does."""
-    leaf = graph.call("detach", [tensor], is_method=True)
-    assert isinstance(leaf, TensorValue)
-    detached = leaf.node
-    graph.make_leaf(leaf)
+    leaf = leaf_over(graph, tensor)
     graph.leaves.append(tensor)
-    cut = tensor.cut = Cut(tensor, made_at, {detached, leaf.node})
+    cut = tensor.cut = Cut(tensor, made_at, {leaf.node.args[0], leaf.node})  # type: ignore[arg-type]
     graph.cuts.append(cut)
     tensor.node, tensor.fake = leaf.node, leaf.fake
     return cut
+
+
+def leaf_over(graph: Graph, tensor: TensorValue) -> TensorValue:
+    """A leaf of the graph over the memory of a tensor."""
+    leaf = graph.call("detach", [tensor], is_method=True)
+    assert isinstance(leaf, TensorValue)
+    graph.make_leaf(leaf)
+    return leaf
 
 
 def cut_early(graph: Graph, node: fx.Node, result: Value) -> None:
@@ -218,6 +254,6 @@ def place_of(graph: Graph, tensor: TensorValue) -> ResultPlace | None:
 
 def _number_of(graph: Graph, node: fx.Node, step: int) -> int:
     """The number of a node among those of its step, but for what cuts off histories."""
-    of_cuts = set[fx.Node]().union(*(cut.nodes for cut in graph.cuts))
+    of_cuts = set[fx.Node]().union(*(cut.nodes for cut in graph.cuts if isinstance(cut, Cut)))
     own = [each for each in graph.graph.nodes if graph.step_of(each) == step and each not in of_cuts]
     return own.index(node)

@@ -33,7 +33,7 @@ def check_hooks(cg: Codegen) -> None:
         raise NeedsCuts(frozenset(graph.lacking_cuts))
     for cut in graph.cuts:
         cut.check_unwritten(cg.capture)
-        if _is_led_to(cg, cut.tensor.fake):
+        if any(_is_led_to(cg, leaf.fake) for leaf in cut.leaves):
             cut.refuse(cg.capture, "of what a result's gradients go through")
     for made_at, made in graph.reentrant:
         if any(_is_led_to(cg, fake) for fake in made):
@@ -106,9 +106,15 @@ def _cut(frame: Frame, tensor: TensorValue) -> Cut | None:
     """Cut off the history of a tensor for its first hook, or find where that was done; None where it can't be."""
     capture, graph, cut = frame.capture, frame.capture.graph, tensor.cut
     if cut is None:
-        if not can_be_cut(tensor) or capture.transforms or capture.overrides.modes or not capture.takes_gradients:
+        if (
+            not can_be_cut(tensor)
+            or graph.is_apart
+            or capture.transforms
+            or capture.overrides.modes
+            or not capture.takes_gradients
+        ):
             return None
-        if is_used(tensor):
+        if is_used(graph, tensor):
             place = place_of(graph, tensor)
             if place is None or graph.cuts_for is None or place in graph.cuts_for:
                 return None
@@ -117,5 +123,6 @@ def _cut(frame: Frame, tensor: TensorValue) -> Cut | None:
     elif not cut.has_hooks:
         cut.check_unwritten(capture)
         cut.made_at = capture.seq
+    assert isinstance(cut, Cut)
     cut.has_hooks = True
     return cut

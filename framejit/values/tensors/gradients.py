@@ -31,7 +31,7 @@ from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
-    from framejit.values.tensors.cuts import Cut
+    from framejit.values.tensors.cuts import HistoryCut
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")
@@ -41,6 +41,7 @@ _BACKWARD = inspect.signature(torch.autograd.backward)
 _METHOD = inspect.signature(torch.Tensor.backward)
 _BEHIND = "_post_accumulate_grad_hooks"
 """Where a leaf has the hooks that are told of it when its gradient has been added up."""
+_NO_GRADIENT = "of what no gradient comes to"
 _OF_BOTH_KINDS = "gradients that pass hooks of leaves beside those of what was computed"
 REENTRANT = "torch.utils.checkpoint with use_reentrant=True, but for one backward() to all leaves"
 
@@ -210,11 +211,12 @@ class _Stage:
     next such tensors."""
 
     def __init__(
-        self, frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None, cut: Cut | None = None
+        self, frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None, cut: HistoryCut | None = None
     ) -> None:
         self.outputs, self.incoming, self.cut = outputs, incoming, cut
         self.leaves = _leaves(frame, outputs)
-        self._nodes = {*nodes_of([output.fake for output in outputs])}
+        self.nodes = {*nodes_of([output.fake for output in outputs])}
+        """Autograd's nodes that it goes through."""
 
     def refuse(self, frame: Frame, why: str) -> None:
         """Break the graph at the first hook that the stage begins with."""
@@ -224,13 +226,13 @@ class _Stage:
     def overlaps(self, other: _Stage) -> bool:
         """Whether both go through the same operations."""
         mine, theirs = (
-            {node for node in stage._nodes if not hasattr(node, "variable")} for stage in (self, other)
+            {node for node in stage.nodes if not hasattr(node, "variable")} for stage in (self, other)
         )
         return not mine.isdisjoint(theirs)
 
     def reaches(self, tensor: TensorValue) -> bool:
         """Whether gradients go from here to a tensor, before they pass further hooks."""
-        return tensor.fake.requires_grad and get_gradient_edge(tensor.fake).node in self._nodes
+        return tensor.fake.requires_grad and get_gradient_edge(tensor.fake).node in self.nodes
 
 
 def _stages(frame: Frame, outputs: list[TensorValue], incoming: list[Value] | None) -> list[_Stage]:
@@ -238,13 +240,13 @@ def _stages(frame: Frame, outputs: list[TensorValue], incoming: list[Value] | No
     if frame.capture.graph.lacking_cuts:
         raise NeedsCuts(frozenset(frame.capture.graph.lacking_cuts))
     stages = [_Stage(frame, outputs, incoming)]
-    cuts: list[Cut] = []
+    cuts: list[HistoryCut] = []
     for stage in stages:  # which grow meanwhile
         for leaf in stage.leaves:
             if leaf.cut is not None and leaf.cut not in cuts:
                 leaf.cut.check_unwritten(frame.capture)
                 cuts.append(leaf.cut)
-                stages.append(_Stage(frame, [leaf.cut.made], None, leaf.cut))
+                stages.append(_Stage(frame, leaf.cut.made, None, leaf.cut))
     return [stages[0], *sorted(stages[1:], key=lambda stage: -stage.cut.order if stage.cut is not None else 0)]
 
 
@@ -263,7 +265,7 @@ class _Backward:
         self.found: dict[TensorValue, TensorValue] = {}
         """The gradients so far."""
         self._wanted = [*dict.fromkeys(wanted)]
-        self._goes_on: set[Cut] = set()
+        self._goes_on: set[HistoryCut] = set()
         """The tensors with hooks whose gradients lead on to what is wanted. Autograd calls the hooks of no others but
         those of what is wanted itself."""
         self._asked: list[list[TensorValue]] = []
@@ -300,16 +302,39 @@ class _Backward:
     def _begins(self, stage: _Stage) -> bool:
         """Have the gradient that earlier stages found pass the hooks; False if there is none. What is wanted is the
         gradient before the hooks where it goes on from there, else that behind them: so it is in autograd."""
-        if stage.cut is None:
+        cut = stage.cut
+        if cut is None:
             return True
-        gradient = self.found.get(stage.cut.tensor)
-        if gradient is None:
+        gradients = [self.found.get(leaf) for leaf in cut.leaves]
+        if all(gradient is None for gradient in gradients):
+            if any(leaf in asked for asked in self._asked for leaf in cut.leaves):
+                cut.refuse(self.frame.capture, _NO_GRADIENT)
             return False
-        behind = stage.cut.passed(self.frame, gradient)
-        stage.incoming = [behind]
-        if stage.cut not in self._goes_on:
-            self.found[stage.cut.tensor] = behind
-        return True
+        behind = cut.passed(self.frame, gradients)
+        if cut not in self._goes_on:
+            self.found.update((leaf, gradient) for leaf, gradient in zip(cut.leaves, behind) if gradient is not None)
+        going_on = [(made, gradient) for made, gradient in zip(cut.made, behind, strict=True) if gradient is not None]
+        if len(going_on) < len(behind) and self._tells_of_lacking(cut.made, [made for made, _ in going_on]):
+            cut.refuse(self.frame.capture, _NO_GRADIENT)
+        stage.outputs, stage.incoming = [made for made, _ in going_on], [gradient for _, gradient in going_on]
+        return bool(going_on)
+
+    def _tells_of_lacking(self, outputs: list[TensorValue], with_gradients: list[TensorValue]) -> bool:
+        """Whether somebody on the way from outputs would be told that some of them have no gradient: autograd goes that
+        way all the same, hands zeros to functions of the program, and calls hooks."""
+        alone = self._nodes_behind(outputs) - self._nodes_behind(with_gradients)
+        leaves = [leaf for stage in self.stages if stage.cut is not None for leaf in stage.cut.leaves]
+        return any(get_gradient_edge(leaf.fake).node in alone for leaf in leaves) or any(
+            isinstance(node, torch._C._FunctionBase) for node in alone
+        )
+
+    def _nodes_behind(self, outputs: list[TensorValue]) -> set[Any]:
+        """Autograd's nodes that outputs lead to, by way of tensors with hooks, too."""
+        found = {*nodes_of([output.fake for output in outputs])}
+        for stage in self.stages:
+            if stage.cut is not None and any(get_gradient_edge(leaf.fake).node in found for leaf in stage.cut.leaves):
+                found |= stage.nodes
+        return found
 
 
 # ---- leaves --------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import Cut
+    from framejit.values.tensors.cuts import HistoryCut
     from framejit.values.tensors.requires_grad import Toggled
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
@@ -96,12 +96,12 @@ class TensorValue(Value):
         """For what stands for other memory: what it is a copy of."""
         self.toggled: Toggled | None = None
         """For what existed before, and captured code has frozen or thawed: what stands for it in either state."""
-        self.cut: Cut | None = None
+        self.cut: HistoryCut | None = None
         """Where hooks of its gradients have cut off its history."""
 
     def identity(self) -> torch.Tensor:
         self._check_no_copy("the identity of a tensor")
-        return self.fake if self.cut is None else self.cut.made.fake
+        return self.fake if self.cut is None else self.cut.made[0].fake
 
     def python_type(self) -> type:
         return self.cls
@@ -189,7 +189,7 @@ class TensorValue(Value):
             return bind_attribute(frame, fallback, self, self.cls, "__getattr__").call(frame, [ConstantValue(name)], {})
         raise frame.raised(AttributeError, f"{native.type_name(self.cls)!r} object has no attribute {name!r}")
 
-    def _of_cut(self, cut: Cut, name: str) -> Value:
+    def _of_cut(self, cut: HistoryCut, name: str) -> Value:
         """What torch has under this name, where another leaf stands for this tensor."""
         if name == "is_leaf":
             return ConstantValue(False)

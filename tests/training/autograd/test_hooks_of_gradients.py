@@ -10,7 +10,7 @@ import framejit
 from tests.training.autograd.steps import batch, both, momentum, updated
 
 from support import of_kind, recorded, seed
-from twins import same
+from twins import leaf, same
 
 
 def seen(net, optimizer, x, y):
@@ -213,6 +213,29 @@ def of_another_shape(net, optimizer, x, y):
     hidden = net.first(x)
     hidden.register_hook(lambda gradient: gradient[0])
     return updated(optimizer, F.cross_entropy(net.head(hidden), y))
+
+
+class FirstHasNone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, first, second):
+        return first * second
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, gradient
+
+
+def called_with_none(w, v):
+    found, hidden = [], w * 2
+    hidden.register_hook(lambda gradient: found.append(gradient is None))
+    FirstHasNone.apply(hidden, v).sum().backward()
+    return found
+
+
+def test_hooks_that_no_gradient_comes_to():
+    compiled = framejit.optimize(called_with_none, backend="eager")
+    for _ in range(3):
+        assert compiled(leaf(3), leaf(3)) == called_with_none(leaf(3), leaf(3)) == [True]
 
 
 APART = [overwritten, view_of_what_is_overwritten, no_backward, raises, of_another_shape]

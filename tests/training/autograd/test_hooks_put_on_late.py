@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import framejit
 from tests.training.autograd.steps import batch, both, momentum, updated
@@ -189,6 +190,22 @@ def gradients_of_gradients(net, optimizer, x, y):
 @pytest.mark.parametrize("step", [written_behind, written_by_a_view, raises, gradients_of_gradients])
 def test_steps_in_parts(step):
     both(momentum, step, batch, calls=5, breaks=True)
+
+
+def inside_a_checkpoint(net, optimizer, x, y):
+    found = []
+
+    def part(hidden):
+        hidden = hidden.sin()
+        hidden.register_hook(lambda gradient: found.append(gradient.sum()) or gradient * 2)
+        return net.norm(hidden)
+
+    out = net.last(checkpoint(part, net.first(x), use_reentrant=False))
+    return updated(optimizer, F.cross_entropy(out, y)), found
+
+
+def test_hooks_inside_a_checkpoint():
+    both(momentum, inside_a_checkpoint, batch, breaks=True)
 
 
 def leaves(net, x):

@@ -104,7 +104,7 @@ def _check_reentrant(
         raise _unlike("with results that have no gradients")
     fakes = [node.meta["val"] for node in nested.outside]
     if any(fake.requires_grad and not fake.is_leaf for fake in fakes) or any(
-        fake is cut.tensor.fake for fake in fakes for cut in graph.cuts
+        fake is leaf.fake for fake in fakes for cut in graph.cuts for leaf in cut.leaves
     ):
         raise _unlike("whose function takes what was computed from elsewhere")
     with torch.no_grad():  # as the forward is done
