@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.hooks import BackwardHook
 
-from framejit.signals import Unsupported
+from framejit.signals import NeedsCuts, Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import handles
 from framejit.values.methods import BuiltinMethods, method
@@ -98,7 +98,7 @@ class _NodeValue(BuiltinMethods):
 @handles(BackwardHook._apply_on_tensors)
 def _apply_on_tensors(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     graph = frame.capture.graph
-    _, hooked, given = (realize(frame, arg) for arg in args)
+    hook, hooked, given = (realize(frame, arg) for arg in args)
     if kwargs or not isinstance(given, TupleValue) or given.cls is not tuple:
         raise Unsupported("hooks of the backward of a module that is given, or gives, something unusual", "FJ107")
     items = [realize(frame, item) for item in given.items]
@@ -116,6 +116,9 @@ def _apply_on_tensors(frame: Frame, args: list[Value], kwargs: dict[str, Value])
         or any(tensor.cls not in _PLAIN or tensor.copy_of is not None for tensor in tensors)
     ):
         raise Unsupported("hooks of the backward of a module, which no backward in the graph leads to", "FJ107")
+    n_inputs, places_given = (realize(frame, hook.getattr(frame, name)) for name in ("n_inputs", "input_tensors_index"))
+    if n_inputs.constant() >= 0 and is_none(places_given):
+        raise NeedsCuts(None)  # torch is going to warn in the backward that nothing it was given wants gradients
     leaves = [leaf_over(graph, tensor) for tensor in wanted]
     results: dict[int, Value] = {}
     found = iter(leaves)

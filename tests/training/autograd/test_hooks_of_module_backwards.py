@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import framejit
 from tests.training.autograd.steps import Net, batch, both, updated
 
-from support import seed
+from support import of_kind, recorded, seed
 from twins import same
 
 
@@ -190,6 +190,18 @@ def test_inputs_that_want_gradients():
         return updated(optimizer, loss_of(net, x, y)), [*net.found], x.grad
 
     both(with_hooks(Chain, look_at_all), step, batch, calls=6)
+
+
+def test_torch_warns_where_no_input_wants_gradients():
+    def step(net, optimizer, x, y):
+        return updated(optimizer, loss_of(net, x, y)), [*net.found]
+
+    compiled, (net, optimizer) = framejit.optimize(step, backend="eager"), with_hooks(Chain, look_at_all)()
+    with recorded() as log:
+        for _ in range(3):
+            with pytest.warns(UserWarning, match="no inputs require gradients"):
+                compiled(net, optimizer, *batch())
+    assert not any("warn" in event.fields["reason"] for event in of_kind(log, "graph_break"))
 
 
 def test_the_result_leaves_with_its_history():
