@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from framejit.values.objects.exception_values import ExceptionValue
     from framejit.values.objects.functions.function_values import CallableValue, CellValue
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import HistoryCut
+    from framejit.values.tensors.gradients.cuts import HistoryCut
     from framejit.values.tensors.override_state import OverrideState
     from framejit.values.tensors.tensor import TensorValue
 

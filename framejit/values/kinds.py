@@ -57,21 +57,18 @@ from framejit.values.tensors import (
     collectives,
     conversions,
     dispatch_guards,
-    gradient_hooks,
-    gradients,
     inference_modes,
-    module_hooks,
     overrides,
     own_generators,
     parameters,
     profiler_ranges,
     random_state,
-    requires_grad,
     scripted_functions,
     tensor,
     torch_functions,
     variables,
 )
+from framejit.values.tensors.gradients import backward, gradient_hooks, module_hooks, requires_grad
 from framejit.values.tensors.higher_order import (
     autograd_functions,
     flexible_attention,

@@ -37,8 +37,8 @@ from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.inspection import is_of_torch, module_of
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.runtime_numbers.number_sizes import with_sizes
-from framejit.values.tensors.cuts import cut_early
-from framejit.values.tensors.requires_grad import Toggled
+from framejit.values.tensors.gradients.cuts import cut_early
+from framejit.values.tensors.gradients.requires_grad import Toggled
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import SymbolicLayout
     from framejit.guards.sources import Source
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import HistoryCut
+    from framejit.values.tensors.gradients.cuts import HistoryCut
 
 # Methods that give the very tensor back when there is nothing to do; such a call leaves no node.
 _MAY_RETURN_SELF = frozenset(

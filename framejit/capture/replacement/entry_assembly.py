@@ -38,7 +38,7 @@ from framejit.guards.guard import GuardRecord, record
 from framejit.guards.lower import LoweredGuards, lowered
 from framejit.guards.tree_text import render
 from framejit.kept.store import tell_not_kept
-from framejit.values.tensors.gradient_hooks import check_hooks
+from framejit.values.tensors.gradients.gradient_hooks import check_hooks
 from framejit.values.tensors.tensor import TensorValue
 
 

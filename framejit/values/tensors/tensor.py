@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.context import Capture, Codegen, Frame
     from framejit.values.tensors.copies import Copy
-    from framejit.values.tensors.cuts import HistoryCut
-    from framejit.values.tensors.requires_grad import Toggled
+    from framejit.values.tensors.gradients.cuts import HistoryCut
+    from framejit.values.tensors.gradients.requires_grad import Toggled
 
 # Attributes that metadata answers; anything else that is no method is read in the graph.
 KNOWN_FROM_METADATA = frozenset(

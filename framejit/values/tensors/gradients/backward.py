@@ -25,13 +25,13 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.handlers import handles
-from framejit.values.tensors.hook_calls import passed, told
+from framejit.values.tensors.gradients.hook_calls import passed, told
 from framejit.values.tensors.tensor import METHODS, TensorValue
 from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
-    from framejit.values.tensors.cuts import HistoryCut
+    from framejit.values.tensors.gradients.cuts import HistoryCut
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _HAS_DTYPES = hasattr(torch.Tensor, "grad_dtype")

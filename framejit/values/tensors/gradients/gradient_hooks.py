@@ -17,8 +17,8 @@ from torch.utils.hooks import RemovableHandle
 from framejit.signals import NeedsCuts, NeedsStandIns, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE
-from framejit.values.tensors.cuts import Cut, can_be_cut, cut_off, is_used, place_of
-from framejit.values.tensors.gradients import REENTRANT, nodes_of
+from framejit.values.tensors.gradients.backward import REENTRANT, nodes_of
+from framejit.values.tensors.gradients.cuts import Cut, can_be_cut, cut_off, is_used, place_of
 from framejit.values.tensors.tensor import METHODS, TensorValue
 from framejit.values.wrap import from_python
 

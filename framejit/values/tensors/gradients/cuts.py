@@ -23,7 +23,7 @@ from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.methods import BuiltinMethods, method
-from framejit.values.tensors.hook_calls import passed
+from framejit.values.tensors.gradients.hook_calls import passed
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.tensors.gradients import leaf_fakes
+from framejit.values.tensors.gradients.backward import leaf_fakes
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
 if TYPE_CHECKING:

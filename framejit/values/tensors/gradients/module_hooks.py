@@ -19,8 +19,8 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import handles
 from framejit.values.methods import BuiltinMethods, method
-from framejit.values.tensors.cuts import HistoryCut, leaf_over, sequence_number
-from framejit.values.tensors.hook_calls import passed_together
+from framejit.values.tensors.gradients.cuts import HistoryCut, leaf_over, sequence_number
+from framejit.values.tensors.gradients.hook_calls import passed_together
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Gradients that captured code asks for: `backward()`, `torch.autograd.grad`, hooks."""
