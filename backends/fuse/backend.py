@@ -84,7 +84,11 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
         return parts
     if is_in_parts(gm):
         whole = why_whole(gm)
-        return _left_to_aten(gm, whole) if whole else GraphInParts(gm, _compile_between)
+        if whole:
+            return _left_to_aten(gm, whole)
+        in_parts = GraphInParts(gm, _compile_between)
+        in_parts.compile_first(example_inputs)
+        return in_parts
     if has_symbols(gm):
         opaque = next((node.target for node in gm.graph.nodes if _is_opaque(node.target)), None)
         if opaque is not None:  # whose function must not run before the graph does

@@ -107,15 +107,18 @@ class LazyGraph:
         """Whether it was compiled in inference mode, and so runs in it."""
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        run = self.run
-        if run is None:
-            with SignalsWait():
-                self.in_inference_mode = torch.is_inference_mode_enabled()
-                run = self.run = self._compile(self.module, [*inputs])
-                if self.tell is not None:
-                    self.tell(run)
-            self._settle(run)
+        run = self.compiled([*inputs]) if self.run is None else self.run
         return run(*inputs)
+
+    def compiled(self, inputs: list[torch.Tensor]) -> Run:
+        """What runs the graph from now on, compiled for inputs like these, in the state of torch's that holds."""
+        with SignalsWait():
+            self.in_inference_mode = torch.is_inference_mode_enabled()
+            run = self.run = self._compile(self.module, inputs)
+            if self.tell is not None:
+                self.tell(run)
+        self._settle(run)
+        return run
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled."""
@@ -137,6 +140,18 @@ class GraphInParts:
     def __call__(self, *inputs: torch.Tensor) -> tuple[Any, ...]:
         made: tuple[Any, ...] = self.run(*inputs)
         return made
+
+    def compile_first(self, inputs: list[torch.Tensor]) -> None:
+        """Compile what a graph begins with that enters inference mode before all else, given the graph's inputs: that
+        takes nothing that has to be computed, and so no call has to wait for it."""
+        nodes = [node for node in self._gm.graph.nodes if node.op != "placeholder"]
+        if nodes[0].target is not _enter_inference_mode or nodes[0].args != (True,):
+            return
+        _, first, *_ = self._groups()
+        if first.is_part:
+            given = dict(zip(self._gm.graph.nodes, inputs))
+            with torch.inference_mode():
+                self.parts[0].compiled([given[node] for node in self._tensors_for(first.nodes)])
 
     def graphs(self) -> list[CompiledGraph]:
         """The accounts of what was compiled so far."""

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from kept.processes import Run, one_folder
 
 import framejit
+from framejit.backends.fuse.backend import fuse_graph
+from framejit.backends.fuse.in_parts import GraphInParts
 
 from comparison import assert_same
 
@@ -186,3 +188,19 @@ def test_a_second_process_runs_the_same_kernels(tmp_path: Any, around: bool) -> 
         assert not second.captured
         graphs = framejit.inspect(second.optimized).graphs
         assert graphs and all(graph.kernels for graph in graphs)
+
+
+@pytest.mark.parametrize(("program", "ahead"), [(all_of_it, True), (behind, True), (on_both_sides, False)])
+def test_what_a_graph_begins_with_is_compiled_before_it_runs(program: Any, ahead: bool) -> None:
+    """So that no call waits for it where graphs are compiled in the background."""
+    compiled_ahead = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        made = fuse_graph(gm, inputs)
+        assert isinstance(made, GraphInParts)
+        compiled_ahead.append(made.parts[0].run is not None)
+        return made
+
+    compiled, x = framejit.optimize(program, backend=backend), torch.randn(8, 16)
+    assert_same(compiled(x), program(x), atol=1e-5, rtol=1e-4)
+    assert compiled_ahead == [ahead]
