@@ -44,7 +44,7 @@ PART_NAME: Final = "part_"
 """What the function calls its parts, with their numbers."""
 _MODE_CHANGES: Final = (_enter_inference_mode, enter_inside, _exit_inference_mode)
 """What enters and leaves inference mode."""
-OF_TORCH: Final = {
+IN_ALL_PROCESSES: Final = {
     "grad": torch.autograd.grad, **{name: getattr(torch, name) for name in sorted(RECURRENT)},
     **{function.__name__.lstrip("_"): function for function in _MODE_CHANGES},
 }
@@ -132,7 +132,7 @@ class GraphInParts:
         self.eager = gm.forward
         self._gm, self._compile = gm, compile_graph
         self.parts: list[LazyGraph] = []
-        self.namespace: dict[str, Any] = {**OF_TORCH}
+        self.namespace: dict[str, Any] = {**IN_ALL_PROCESSES}
         """What the function calls by name: parts, and what stands between them."""
         self._numbers = {node: f"v{i}" for i, node in enumerate(gm.graph.nodes)}
         self._write()
@@ -244,7 +244,7 @@ class GraphInParts:
         if node.op == "call_method":
             return f"{self._numbers[node]} = {self._list(node.args)[:-2]}.{target}()"
         given = [*map(self._text, node.args), *(f"{key}={self._text(value)}" for key, value in node.kwargs.items())]
-        name = next((known for known, function in OF_TORCH.items() if function == target), name)
+        name = next((known for known, function in IN_ALL_PROCESSES.items() if function == target), name)
         self.namespace[name] = target
         return f"{self._numbers[node]} = {name}({', '.join(given)})"
 

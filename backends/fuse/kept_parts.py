@@ -16,7 +16,7 @@ from framejit.backends.fuse.account.compiled_graph import PART, CompiledGraph, r
 from framejit.backends.fuse.cache import disk_cache
 from framejit.backends.fuse.cache.cache_key import key_of
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.in_parts import OF_TORCH, PART_NAME, GraphInParts, LazyGraph, function_of
+from framejit.backends.fuse.in_parts import IN_ALL_PROCESSES, PART_NAME, GraphInParts, LazyGraph, function_of
 from framejit.backends.graph_identity import identify
 from framejit.events import emit
 
@@ -29,7 +29,7 @@ FromKeptForm = Callable[[str, Any, int, Callable[[], None]], Callable[..., Any]]
 def keep_parts(graph: GraphInParts, kept_form: KeptForm) -> list[Any]:
     """Keep each part from when it is compiled. Gives what the graph is found by. Raises NotCacheable where what
     stands between parts is not the same in all processes."""
-    known = {*OF_TORCH, "run", "__builtins__", *(f"{PART_NAME}{number}" for number in range(len(graph.parts)))}
+    known = {*IN_ALL_PROCESSES, "run", "__builtins__", *(f"{PART_NAME}{number}" for number in range(len(graph.parts)))}
     if not known.issuperset(graph.namespace):
         raise NotCacheable("what stands between its parts is of this process")
     name = secrets.token_hex(16)
@@ -85,5 +85,5 @@ def find_parts(
         mode, written = json.loads(form)
         with nullcontext() if mode == torch.is_inference_mode_enabled() else torch.inference_mode(mode):
             parts.append(from_kept_form(written, part, graph_id, give_up))
-    namespace = {**OF_TORCH, **{f"{PART_NAME}{number}": part for number, part in enumerate(parts)}}
+    namespace = {**IN_ALL_PROCESSES, **{f"{PART_NAME}{number}": part for number, part in enumerate(parts)}}
     return FoundInParts(module.forward, function_of(str(text), namespace), parts)

@@ -27,6 +27,11 @@ def of_grown_by_ints(state, x):
     return x * sum(state["losses"]), sum(state["losses"])
 
 
+def of_ints_that_were_read(state, x):
+    state["counts"].append(int((x * state["n"]).sum().item()))
+    return x * sum(state["counts"]), sum(state["counts"])
+
+
 def of_a_window(state, x):
     state["window"].append(LARGE[state["n"] % 10])
     return x * sum(state["window"]), sum(state["window"]) / len(state["window"])
@@ -44,11 +49,12 @@ def known_afterwards(state, x):
 
 
 @pytest.mark.parametrize(
-    "program", [of_attributes, of_grown, of_grown_by_ints, of_a_window, of_last_ones, known_afterwards]
+    "program",
+    [of_attributes, of_grown, of_grown_by_ints, of_ints_that_were_read, of_a_window, of_last_ones, known_afterwards],
 )
 def test_sums(program):
     def made():
-        return {"n": 0, "losses": [0.5], "window": deque(maxlen=4)}
+        return {"n": 0, "losses": [0.5], "counts": [3], "window": deque(maxlen=4)}
 
     compiled, states = framejit.optimize(program, backend="eager"), (made(), made())
     for number in range(14):

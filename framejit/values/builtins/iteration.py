@@ -25,7 +25,6 @@ from framejit.values.objects.functions.model_values import ModelIterator, call_m
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.operators import binary
 from framejit.values.runtime_numbers.read_arithmetic import choose
-from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.runtime_numbers.summed_numbers import KEEPS_WHAT_ROUNDING_LOSES, sum_of
 from framejit.values.tensors.tensor import TensorValue
 
@@ -156,8 +155,6 @@ def _sum_of_grown(frame: Frame, items: Value) -> Value | None:
         return None
     appended = [realize(frame, item) for item in items.appended()]
     if KEEPS_WHAT_ROUNDING_LOSES and appended:  # the sum is not that of those before, and these
-        if any(isinstance(item, ReadNumberValue) or item.python_type() not in (int, float) for item in appended):
-            return None
         before = items.numbers_before(frame)
         if before is None:
             return None
@@ -179,15 +176,15 @@ def _sum(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     ) or _is_data(frame, iterable) and _is_data(frame, total):
         found: Value = _SUM_OF_ANYTHING(frame, args, kwargs)
         return found
-    roundings = 0
-    for item in iterable.items:
-        roundings += total.python_type() is not int
-        total = binary(frame, "+", total, realize(frame, item))
-    if KEEPS_WHAT_ROUNDING_LOSES and roundings > 1:  # what the last addition alone loses makes no difference
-        summed = sum_of(frame.capture, [realize(frame, item) for item in iterable.items]) if len(args) == 1 else None
-        if summed is not None and not kwargs:
-            return summed
-        raise Unsupported("sum() of more than two floats that are not assumed, which CPython rounds once")
+    items = [realize(frame, item) for item in iterable.items]
+    whole = sum(1 for _ in itertools.takewhile(lambda v: v.python_type() in (int, bool), [total, *items]))
+    if KEEPS_WHAT_ROUNDING_LOSES and len(items) - whole > 1:  # what the last addition alone loses makes no difference
+        summed = sum_of(frame.capture, items) if len(args) == 1 and not kwargs else None
+        if summed is None:
+            raise Unsupported("sum() of more than two floats that are not assumed, which CPython rounds once")
+        return summed
+    for item in items:
+        total = binary(frame, "+", total, item)
     return total
 
 
