@@ -8,7 +8,7 @@ import torch
 import framejit
 
 from comparison import assert_same
-from support import Pair
+from support import Pair, of_kind, recorded
 
 FLOATS = [0.75, 1.5, -2.25, 0.0, -0.0, 1e10, math.nan, math.inf, -math.inf, 0.75]
 INTS = [2, 3, 0, -4, 2**40, 2**62, -(2**63), 2]
@@ -205,3 +205,24 @@ def test_fused(uses):
             given = [(torch.arange(-6.0, 6.0).view(3, 4), torch.tensor(number)) for _ in range(2)]
             assert_same(reads(fn)[0](*given[0]), fast(*given[1]), atol=1e-6, rtol=1e-6)
             assert_same(*given)
+
+
+BESIDE_OPEN_NUMBERS = {
+    "hypot": lambda v, rate, n: math.hypot(v, rate), "copysign": lambda v, rate, n: math.copysign(v, rate),
+    "atan2": lambda v, rate, n: math.atan2(rate, v), "fmod": lambda v, rate, n: math.fmod(v, rate),
+    "power": lambda v, rate, n: v**rate, "remainder": lambda v, rate, n: v % rate,
+}
+
+
+@pytest.mark.parametrize("fn", BESIDE_OPEN_NUMBERS.values(), ids=list(BESIDE_OPEN_NUMBERS))
+def test_functions_of_a_read_and_an_open_number(fn):
+    def program(x, state):
+        number = fn(x.sum().item(), state["rate"], state["n"])
+        return x * number, number
+
+    compiled = framejit.optimize(program, backend="eager")
+    with recorded() as events:
+        for n in range(1, 8):
+            x, state = torch.full((3,), n * 1.37, dtype=torch.float64), {"rate": n * 0.75 + 0.1, "n": n}
+            assert repr(compiled(x, state)) == repr(program(x, state))
+    assert len(of_kind(events, "capture_started")) <= 3 and not of_kind(events, "graph_break")
