@@ -42,6 +42,11 @@ def rows(*more: Input) -> tuple[Input, ...]:
     return (Input(("b", "n")), *more)
 
 
+def batch_norm_in_training(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    """What it gives, times what it leaves in its statistics."""
+    return F.batch_norm(x, mean, variance, training=True) * (mean + variance)[:, None]
+
+
 CASES: Final[dict[str, SymbolicCase]] = {
     "pointwise": SymbolicCase(lambda x: F.gelu(x) * 2 + 1, (Input(("n",)),), "n", LENGTHS, 2),
     "pointwise_bf16": SymbolicCase(lambda x: (x * 2).relu(), (Input(("n", 6), BF16),), "n", LENGTHS[:8], 2),
@@ -73,6 +78,10 @@ CASES: Final[dict[str, SymbolicCase]] = {
     "softmax_of_columns": SymbolicCase(lambda x: x.softmax(0), rows(), "bn", ROWS, 4),
     "layer_norm": SymbolicCase(
         lambda x, w: F.layer_norm(x, (48,), w), (Input(("b", "n", 48)), Input((48,))), "bn", SQUARES, 2, 1e-5
+    ),
+    "batch_norm_in_training": SymbolicCase(
+        lambda x, mean: batch_norm_in_training(x, mean.clone(), mean.abs()), (Input(("b", 3, "n")), Input((3,))),
+        "bn", SQUARES, 3, 1e-4,
     ),
     "layer_norm_of_symbolic_rows": SymbolicCase(
         lambda x, w: F.layer_norm(x, x.shape[1:], w), rows(Input(("n",))), "bn", ROWS, 7, 1e-4

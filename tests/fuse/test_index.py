@@ -22,6 +22,14 @@ def value_of(index: Index, turn: dict[Var, int]) -> int:
     return total
 
 
+def divided(index: Index):
+    """The indices that are divided in it, at any depth."""
+    for atom in index.terms:
+        if isinstance(atom, Quotient | Remainder):
+            yield atom.index
+            yield from divided(atom.index)
+
+
 def turns(loops: list[Var]):
     for values in itertools.product(*(range(var.size) for var in loops)):
         yield dict(zip(loops, values))
@@ -51,6 +59,7 @@ def test_random_arithmetic_keeps_its_value(seed: int):
                 "mod": plain % n,
             }[kind]
         assert value_of(index, turn) == plain, (history, turn)
+        assert all(value_of(inside, turn) >= 0 for inside in divided(index)), (history, turn)
         low, high = index.bounds
         assert low <= plain <= high
 

@@ -493,6 +493,10 @@ class Recorder(TorchDispatchMode):
         """Have an operation done to fakes, and write it down."""
         name = func.name()
         if name in READ_OTHERWISE:
+            if isinstance(args[0], complex):  # a number of the program, of which autograd wants the conjugate
+                with _disable_current_modes():
+                    conjugate = torch.tensor(args[0].conjugate(), dtype=torch.complex128, device="cpu")
+                return self.lifted(conjugate)
             return self._resolved(READ_OTHERWISE[name], *args)
         if torch.Tag.inplace_view in func.tags and _as_view(func) is not None and self._is_made_here(args[0]):
             return self._viewed_in_place(func, args, kwargs)

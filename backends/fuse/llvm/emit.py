@@ -333,19 +333,10 @@ class Emitter:
                 memory.store_kept(self, node, self.value(node, instance), instance, self.levels[-1].asm)
 
 
-def _divided(asm: Assembler, index: Value, atom: Atom) -> Value:
-    """Quotient or remainder of an index; rounding to minus infinity where it may be negative."""
-    assert not isinstance(atom, Var | Indirect)
+def _divided(asm: Assembler, index: Value, atom: Quotient | Remainder) -> Value:
+    """Quotient or remainder of an index."""
     divisor = integer(atom.divisor, index.type, index.lanes)
-    is_quotient = isinstance(atom, Quotient)
-    if atom.index.bounds[0] >= 0:
-        return asm.binary("udiv" if is_quotient else "urem", index, divisor)
-    rest = asm.binary("srem", index, divisor)
-    negative = asm.compare("slt", rest, integer(0, index.type, index.lanes))
-    if not is_quotient:
-        return asm.select(negative, asm.binary("add", rest, divisor), rest)
-    quotient = asm.binary("sdiv", index, divisor)
-    return asm.select(negative, asm.binary("sub", quotient, integer(1, index.type, index.lanes)), quotient)
+    return asm.binary("udiv" if isinstance(atom, Quotient) else "urem", index, divisor)
 
 
 def _fits(index: Index) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from framejit.backends.fuse.loop_ir.expr import Expr
-from framejit.backends.fuse.loop_ir.index import Index, Indirect, Var
+from framejit.backends.fuse.loop_ir.index import Index, Var
 from framejit.backends.fuse.loop_ir.nodes import Kernel, Store
 
 
@@ -53,15 +53,7 @@ class KernelFacts:
 
     def index_vars(self, index: Index) -> frozenset[Var]:
         """The variables that an index depends on, where reductions in it have been done."""
-        found: set[Var] = set()
-        for atom in index.terms:
-            if isinstance(atom, Var):
-                found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= self.free[atom.value]
-            else:
-                found |= self.index_vars(atom.index)
-        return frozenset(found)
+        return frozenset(index.own_vars().union(*(self.free[atom.value] for atom in index.indirects)))
 
     @cached_property
     def passes(self) -> int:

@@ -43,7 +43,7 @@ def fresh_var(prefix: str, size: int) -> Var:
 
 @dataclass(frozen=True)
 class Quotient:
-    """Floor of `index` / `divisor`."""
+    """Floor of `index` / `divisor`. The index is never negative: processors round to zero, not down."""
 
     index: Index
     divisor: int
@@ -59,7 +59,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Remainder:
-    """`index` modulo `divisor`, never negative."""
+    """`index` modulo `divisor`. Neither it nor the index is ever negative, as a quotient's."""
 
     index: Index
     divisor: int
@@ -149,7 +149,7 @@ class Index:
         large, small, unit = rest._units(divisor)
         if unit > 1:
             return (large._over(unit) % (divisor // unit)) * unit + small
-        return Index({Remainder(rest, divisor): 1})
+        return Index({Remainder(rest + rest._turns_below_zero(divisor) * divisor, divisor): 1})
 
     def _split(self, divisor: int) -> tuple[Index, Index]:
         """(q, r) with self = q * divisor + r, where r keeps what does not divide evenly."""
@@ -165,7 +165,13 @@ class Index:
         large, _, unit = self._units(divisor)
         if unit > 1:
             return large._over(unit) // (divisor // unit)
-        return Index({Quotient(self, divisor): 1})
+        turns = self._turns_below_zero(divisor)
+        return Index({Quotient(self + turns * divisor, divisor): 1}, -turns)
+
+    def _turns_below_zero(self, divisor: int) -> int:
+        """How many times `divisor` has to be added for the least value not to be negative."""
+        low, _ = self.bounds
+        return -(low // divisor) if low < 0 else 0
 
     def _units(self, divisor: int) -> tuple[Index, Index, int]:
         """(large, small, unit): self = large + small, `unit` divides `divisor` and all of `large`, and 0 <= small <
@@ -208,14 +214,17 @@ class Index:
 
     def vars(self) -> set[Var]:
         """All loop variables in it, inside divisions and indirect loads too."""
+        return self.own_vars().union(*(atom.value.vars() for atom in self.indirects))
+
+    def own_vars(self) -> set[Var]:
+        """The loop variables in it, inside divisions too, but for those of indirect loads, which can be of other loops
+        of theirs."""
         found: set[Var] = set()
         for atom in self.terms:
             if isinstance(atom, Var):
                 found.add(atom)
-            elif isinstance(atom, Indirect):
-                found |= atom.value.vars()
-            else:
-                found |= atom.index.vars()
+            elif not isinstance(atom, Indirect):
+                found |= atom.index.own_vars()
         return found
 
     @cached_property

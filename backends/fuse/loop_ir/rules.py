@@ -134,9 +134,9 @@ def _free_vars(value: Expr, reduction: set[Var]) -> set[Var]:
     for node in value.walk():
         own: set[Var] = set()
         if node.op == "load":
-            own = node.attr[1].vars()
+            own = node.attr[1].own_vars()
         elif node.op == "index":
-            own = node.attr.vars()
+            own = node.attr.own_vars()
         below = own.union(*(free[operand] for operand in node.operands()))
         free[node] = below - reduction if node.op == "reduce" else below | reduction if node.op == "scan" else below
     return free[value]

@@ -26,14 +26,16 @@ from framejit.fakes.dropped_warnings import without_warnings
 UNTRIED: Final = frozenset(
     """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones
     zero clone _to_copy lift_fresh_copy flip roll repeat rot90 diag_embed cat concat concatenate stack pixel_shuffle
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d slice_scatter""".split()
+    slice_scatter""".split()
 )
 """Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at
 places, which ones may not be."""
+PLACES: Final = {"embedding": 1}
+"""Operations that are not tried, and where the places that they read at stand among their arguments."""
 REAL_SIZES: Final = frozenset(
     """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d max_pool2d max_pool2d_with_indices max_pool2d_with_indices_backward group_norm native_group_norm
-    slice_backward select_backward""".split()
+    slice_backward select_backward upsample_nearest1d upsample_nearest2d upsample_nearest3d""".split()
 )
 """Operations with arguments that fit the real sizes only."""
 AS_FORWARD: Final = frozenset(("slice_backward", "select_backward"))
@@ -60,6 +62,8 @@ _known: dict[Any, bool] = {}
 def accepts(node: Node) -> bool:
     """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left
     symbolic."""
+    if node.name in PLACES and node.args[PLACES[node.name]].dtype not in (torch.int32, torch.int64):
+        return False
     if (
         node.name.removesuffix("_") in UNTRIED
         or node.operation.namespace != "aten"

@@ -497,7 +497,7 @@ class Body:
         ]
 
     def _index_dims(self, index: Index, mask: Mask) -> set[Axis]:
-        axes = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
+        axes = {self.tile.axis_of[var] for var in self.analysis.index_vars(index) if var.size > 1}
         for node in mask:
             axes |= self.dims(node, ())
         return {axis for axis in axes if axis.block > 1}
@@ -566,7 +566,7 @@ class Body:
         return f"tl.load({self.pointers[name]} + ({place}){guard}{self._hint(index)})"
 
     def _hint(self, index: Index) -> str:
-        used = {self.tile.axis_of[var] for var in index.vars() if var.size > 1}
+        used = {self.tile.axis_of[var] for var in self.analysis.index_vars(index) if var.size > 1}
         covered = (axis in used or surely_equal(axis.steps, 1) for axis in self.tile.axes)
         once = all(covered) and (self.last or not self.tile.looped)
         if self.tile.hints:

@@ -169,6 +169,8 @@ class _Functionalisation:
         ):
             place = ([*target.shape], [*target.strides], target.offset - first.offset + content.offset)
             new = self._made(torch.ops.aten.as_strided_scatter.default, (content, new, *place), {}, node.origin)
+        elif new.strides != first.strides:  # some operations make tensors that lie in another way
+            new = self._made(torch.ops.aten.copy.default, (content, new), {}, node.origin)
         if (new.shape, new.strides) != (first.shape, first.strides):
             raise NotFusable(f"what {node.operation.name()} writes would lie differently in a tensor of its own")
         self.contents[target.storage] = new

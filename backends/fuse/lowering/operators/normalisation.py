@@ -199,19 +199,21 @@ def lower_batch_norm(b: Builder, storages: Storages, node: Node) -> Tensor | Non
     result = _affine(
         b, dtype, x, mean, _rstd(b, variance, eps), *(None if p is None else _by_channel(p, x) for p in (weight, bias))
     )
-    for position, running, batch, unbiased in (
-        (3, running_mean, mean, 1.0),
-        (4, running_var, variance, count / max(count - 1, 1)),
-    ):
+    for position, running, batch, over in ((3, running_mean, mean, count), (4, running_var, variance, count - 1)):
         if running is not None:
             flat = Tensor(batch.content, running.sizes, (batch.strides[1],), 0)
-            new = b.map(_moved(momentum, unbiased), running, flat, dtype=running.dtype, ops=3)
+            new = b.map(_moved(momentum, count, max(over, 1)), running, flat, dtype=running.dtype, ops=3)
             write(b, storages, node.args[position], new, counted=False)
     return result
 
 
-def _moved(momentum: float, factor: float) -> Any:
-    return lambda old, new: a.add(a.mul(old, 1 - momentum), a.mul(_in(old, new), momentum * factor))
+def _moved(momentum: float, count: int, over: int) -> Any:
+    """A statistic, moved on by what a batch's is with its sum divided by `over` in the place of `count`."""
+    if isinstance(count, int):
+        return lambda old, new: a.add(a.mul(old, 1 - momentum), a.mul(_in(old, new), momentum * (count / over)))
+    return lambda old, new: a.add(
+        a.mul(old, 1 - momentum), a.div(a.mul(a.mul(_in(old, new), momentum), count), over)
+    )
 
 
 def _by_channel(parameter: Tensor, x: Tensor) -> Tensor:
