@@ -73,6 +73,11 @@ def test_computed_places():
     checked(lambda x: x[places] * 2 + x.gather(0, places.unsqueeze(1).expand(40, 8)), on_gpu(50, 8))
 
 
+def test_a_turned_order_that_is_moved_on():
+    checked(lambda x: x.flip(0).roll(1, 0) * 2, on_gpu(5, 300), kernels=1, externs=0)
+    checked(lambda x: x.roll(-7, 1).flip(1).roll(3, 0) + 1, on_gpu(5, 300), kernels=1, externs=0)
+
+
 def test_views_and_broadcasts():
     checked(lambda x, y: (x.t() + y).permute(1, 0).reshape(-1)[::2] * 3, on_gpu(6, 8), on_gpu(6), externs=0)
 

@@ -7,7 +7,7 @@ whole, and of those whose parts autocast converts, what they consist of is recor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, Final
@@ -590,14 +590,17 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         if torch.get_default_dtype() is not self.default_dtype:
             kwargs = with_dtype(func, args, kwargs, result)
-        args, kwargs = (
-            tuple([_mapped(arg, self._argument) for arg in args]),
-            {key: _mapped(arg, self._argument) for key, arg in kwargs.items()},
-        )
+        args, kwargs = self.arguments(args, kwargs)
         written = [*written_arguments(func, args, kwargs)]
         given = [*dict.fromkeys((*written, *values_in((*args, *kwargs.values()))))]
         result = _mapped(result, lambda fake: self.value(fake, given))
         self._nodes.append(Node(func, args, kwargs, result, self.origin, autocast=casts, parts=parts))
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """An operation's arguments, as nodes have them."""
+        return tuple([_mapped(arg, self._argument) for arg in args]), {
+            key: _mapped(arg, self._argument) for key, arg in kwargs.items()
+        }
 
     def _argument(self, value: torch.Tensor | torch.SymFloat) -> Value | float:
         """What stands for a tensor, or for a number that was computed from sizes and is no size itself: that it is what

@@ -35,6 +35,7 @@ from framejit.backends.fuse.graph.passes.pass_context import Context
 from framejit.backends.fuse.graph.passes.philox import drawings, with_random_numbers_of_kernels
 from framejit.backends.fuse.graph.record import Recorder, Run
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.lowering.accepted import accepts
 from framejit.backends.fuse.lowering.whole import keeps
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.thread_state import restored_thread_state
@@ -48,6 +49,7 @@ from framejit.backends.fuse.training.traced_function import TracedFunction
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
 from framejit.backends.opaque_call import FunctionCall
+from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import is_of_data
 from framejit.fakes.light_torch import light
 from framejit.fakes.python_decompositions import python_decompositions
@@ -507,7 +509,7 @@ class _JointRecorder(TrainingRecorder):
             self._numbers.append(number)
             self._origins.append((self.origin, self.unit))
         decomposition = DECOMPOSITIONS.get(func)
-        if decomposition is None or self._inside or self.is_missing(func, args):
+        if decomposition is None or self._inside or self.is_missing(func, args) or self._is_refused(func, args, kwargs):
             return super().carry_out(func, args, kwargs)
         self._inside = True
         try:
@@ -516,6 +518,19 @@ class _JointRecorder(TrainingRecorder):
         finally:
             self._inside = False
         return super().carry_out(func, args, kwargs) if result is NotImplemented else result
+
+    def _is_refused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether ATen refuses the dtypes of an operation's tensors, of which fakes know nothing: what it consists of
+        would go well. (Norms of half precision with parameters of single precision: on CPUs they work.)"""
+        if len({fake.dtype for fake in tensors_in((*args, *kwargs.values())) if fake.is_floating_point()}) < 2:
+            return False
+        node = Node(func, *self.arguments(args, kwargs), None, self.origin)
+        try:
+            return not accepts(node)
+        except NotFusable:  # that depends on a size
+            return False
+        finally:
+            node.detach()
 
     def _write_down(self, *written: Any) -> None:
         super()._write_down(*written)
