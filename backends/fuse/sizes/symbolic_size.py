@@ -60,7 +60,8 @@ class SymbolicSize:
         return f"({self.expression})" if len(self.expression.terms) > 1 else str(self.expression)
 
     def __str__(self) -> str:
-        return _written.get(SymbolicSize.__repr__)(self)
+        number = self.conditions.simplified(self.expression).value  # it may have become known since
+        return _written.get(SymbolicSize.__repr__)(self) if number is None else str(number)
 
     def __index__(self) -> int:
         return self.conditions.pin(self.expression)

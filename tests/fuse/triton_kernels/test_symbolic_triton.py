@@ -111,6 +111,18 @@ def test_a_size_becomes_text_in_one_way_while_code_is_written() -> None:
     assert f"{size}" == "x.size(0)"
 
 
+def test_a_size_that_has_become_known_is_written_as_a_number() -> None:
+    """Kernels that share a launch take no sizes: all of theirs are known."""
+    conditions = Conditions()
+    symbol = Expression.of(Symbol("x.size(0)", 7, (2, 9)))
+    size = -1 % symbolic_size(symbol, conditions)
+    assert str(size) == "(-1 % x.size(0))"
+    conditions.pin(symbol)
+    assert str(size) == "6"
+    with sizes_written(lambda written: "n0"):
+        assert str(size) == "6"
+
+
 def test_the_greatest_of_sizes_is_no_question() -> None:
     conditions = Conditions()
     size = symbolic_size(Expression.of(Symbol("n", 7, (2, 100))), conditions)
