@@ -81,7 +81,7 @@ CASES: Final[dict[str, SymbolicCase]] = {
     ),
     "batch_norm_in_training": SymbolicCase(
         lambda x, mean: batch_norm_in_training(x, mean.clone(), mean.abs()), (Input(("b", 3, "n")), Input((3,))),
-        "bn", SQUARES, 3, 1e-4,
+        "bn", SQUARES, 4, 1e-4,
     ),
     "layer_norm_of_symbolic_rows": SymbolicCase(
         lambda x, w: F.layer_norm(x, x.shape[1:], w), rows(Input(("n",))), "bn", ROWS, 7, 1e-4

@@ -1,5 +1,5 @@
 """Random networks: layers, norms, pools, losses, views and writes one after the other, as programs of torch's
-functions. A line that torch refuses for the sizes at hand is left out."""
+functions, on the device of their input. A line that torch refuses for the sizes at hand is left out."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ X.sigmoid().cumprod(D) | X.logcumsumexp(D) | X.roll(1, D) | X - X.mean(D, keepdi
 X / (X.std(D, keepdim=True, correction=0) + 1) | X * X.norm(dim=D, keepdim=True) | X + X.sum(D, keepdim=True) * 0.1
 X.sort(D).values | X.cummax(D).values + X | X.var(D, keepdim=True, correction=0) + X | X + X.max(D, keepdim=True).values
 X - X.median(D, keepdim=True).values | X + X.prod(D, keepdim=True) | X.gather(D, X.argsort(D)) | F.normalize(X, dim=D)
-X * X.softmax(D).max(D, keepdim=True)[0] | X.index_select(D, torch.arange(S[D]).flip(0)) | torch.diff(X, dim=D)
+X * X.softmax(D).max(D, keepdim=True)[0]
+X.index_select(D, torch.arange(S[D], device=x0.device).flip(0)) | torch.diff(X, dim=D)
 X.mean(D) | X.amax(D) | X.sum(D) | X.select(D, -1) | X.logsumexp(D) | X.std(D, correction=0) | X.max(D)[0] | F.glu(X, D)
 torch.cat([X, X * 0.5], D) | X.chunk(2, D)[1] | torch.mul(*X.chunk(2, D)) | X.narrow(D, 0, 1) | torch.stack([X, -X], D)
 """
 LAYERS = """
 F.layer_norm(X, S[-1:], P(S[-1]), P(S[-1])) | F.layer_norm(X, S[-2:]) | F.group_norm(X, 2, P(S[1]), P(S[1]))
 F.batch_norm(X, None, None, P(S[1]), P(S[1]), True) | F.instance_norm(X) | F.rms_norm(X, S[-1:], P(S[-1]))
-F.batch_norm(X, torch.zeros(S[1], dtype=KIND), torch.ones(S[1], dtype=KIND) * 2, P(S[1])) | F.local_response_norm(X, 3)
+F.batch_norm(X, x0.new_zeros(S[1]), x0.new_ones(S[1]) * 2, P(S[1])) | F.local_response_norm(X, 3)
 F.linear(X, P(6, S[-1]), P(6)) | F.linear(X, P(4, S[-1])) | F.linear(X, torch._weight_norm(P(4, S[-1]), P(4, 1)))
 F.conv2d(X, P(4, S[1], 3, 3), P(4), padding=1) | F.conv2d(X, P(6, S[1], 1, 1))
 F.conv2d(X, P(S[1], 1, 3, 3), groups=S[1])
@@ -69,7 +70,8 @@ torch.addcdiv(X, Y, X.abs() + 1) | torch.cat([X, Y], D)
 """
 WRITES = """
 X[0] = 0.5 | X.mul_(0.5) | X[..., 0] *= 2 | F.relu_(X) | X.clamp_(-1, 1) | X[..., -1:].add_(X[..., :1]) | X.sigmoid_()
-X.masked_fill_(X > 1, 0) | X.add_(x0.mean()) | X.index_fill_(0, torch.tensor([0]), 0.3) | X.copy_(X.flip(D) * 2)
+X.masked_fill_(X > 1, 0) | X.add_(x0.mean()) | X.index_fill_(0, torch.tensor([0], device=x0.device), 0.3)
+X.copy_(X.flip(D) * 2)
 """
 LOSSES = """
 X.mean() | X.square().mean() | X.sum() | F.mse_loss(X, T) | F.l1_loss(X, T) | F.smooth_l1_loss(X, T, beta=0.5)
@@ -173,9 +175,9 @@ class Network:
         text = re.sub(r"\bD\b", dimension, text)
         text = re.sub(r"P\(((?:[^()]|\([^()]*\))*)\)", parameter, text)
         text = re.sub(r"\bS\[([^\]]*)\]", lambda match: repr(eval(match[0], {**scope})), text)
-        target = f"torch.linspace(-2, 2, {current}.numel(), dtype=KIND).view({current}.shape)"
+        target = f"torch.linspace(-2, 2, {current}.numel(), dtype=KIND, device=x0.device).view({current}.shape)"
         first = f"{current}.detach().select(1, 0)"
-        labels = f"(torch.arange({first}.numel()).view({first}.shape) % {current}.shape[1])"
+        labels = f"(torch.arange({first}.numel(), device=x0.device).view({first}.shape) % {current}.shape[1])"
         for letter, stands_for in (
             ("X", current), ("Y", rng.choice(self._results)), ("T", target), ("L", labels),
             ("R", repr(rng.choice(("mean", "sum", "none")))),
