@@ -57,6 +57,47 @@ def test_group_norms_are_as_exact_as_eager_s(shape, groups, dtype, is_mixed, aff
         assert other <= 2 * one + 4 * torch.finfo(dtype).eps
 
 
+ORDERS = {
+    "rows": lambda x: x, "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "turned": lambda x: x.transpose(0, 2).contiguous().transpose(0, 2),
+    "with gaps": lambda x: x.repeat(1, 1, 1, 2)[..., ::2],
+}
+LOSSES = {
+    "sum": lambda y: y.sum(), "columns": lambda y: y[..., ::2].square().sum(), "one image": lambda y: y[0].exp().sum(),
+    "turned": lambda y: (y.transpose(0, -1) * torch.linspace(-1, 1, y.numel()).view(y.transpose(0, -1).shape)).sum(),
+}
+"""By whose gradients come in other orders than the norm's results."""
+NORMS = {
+    "batch": lambda x, w: F.batch_norm(x, None, None, w, w, True),
+    "batch, plain": lambda x, w: F.batch_norm(x, None, None, training=True),
+    "batch, known": lambda x, w: F.batch_norm(x, x.new_zeros(4), x.new_ones(4) * 2, w, w),
+    "batch, wide": lambda x, w: F.batch_norm(x, torch.zeros(4), torch.ones(4), w.float(), w.float(), True),
+    "group": lambda x, w: F.group_norm(x, 2, w, w),
+    "layer": lambda x, w: F.layer_norm(x, x.shape[-2:]),
+    "instance": lambda x, w: F.instance_norm(x, weight=w, bias=w),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_gradients_that_lie_in_any_order(norm, loss, dtype):
+    """ATen's backward of a batch norm takes statistics in the dtype of ATen's forward only."""
+    for order in ORDERS.values():
+        x = order(torch.randn(3, 4, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype))
+        outcomes = []
+        for compiled in (lambda fn: fn, lambda fn: framejit.optimize(fn, backend="fuse")):
+            given, weight = x.detach().requires_grad_(), torch.linspace(0.5, 1.5, 4).to(dtype).requires_grad_()
+            compiled(lambda x, w: loss(norm(x, w)))(given, weight).backward()
+            outcomes.append([given.grad, weight.grad])
+        for mine, theirs in zip(*outcomes[::-1]):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                assert mine.stride() == theirs.stride()
+                far = (mine.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp(min=1)
+                assert far <= 20 * torch.finfo(dtype).eps
+
+
 def test_images_with_channels_last():
     torch.manual_seed(0)
     norm = nn.GroupNorm(2, 8).double()

@@ -209,8 +209,11 @@ def _batch_norm_backward(
     eps: float,
     wanted: Sequence[bool],
 ) -> Any:
-    if not _is_image(x, weight) or grad.stride() != x.stride():
+    if not _is_image(x, weight):
         return NotImplemented
+    if grad.stride() != x.stride():  # as that of a sum, which is one number everywhere
+        order = torch.contiguous_format if x.is_contiguous() else torch.channels_last
+        grad = aten.clone.default(grad, memory_format=order)
     wide, flow, dims, channels = wide_of(x), wide_of(grad), _all_but_channels(x), [x.shape[1]]
     if training:
         middle, scale = _by_channel(mean, wide), _by_channel(rstd, wide)  # type: ignore[arg-type]

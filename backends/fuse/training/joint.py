@@ -521,8 +521,10 @@ class _JointRecorder(TrainingRecorder):
 
     def _is_refused(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether ATen refuses the dtypes of an operation's tensors, of which fakes know nothing: what it consists of
-        would go well. (Norms of half precision with parameters of single precision: on CPUs they work.)"""
-        if len({fake.dtype for fake in tensors_in((*args, *kwargs.values())) if fake.is_floating_point()}) < 2:
+        would go well. (Norms of half precision with parameters of single precision: on CPUs they work.) Where a
+        forward works, its backward does; it is given statistics here that may have another dtype than ATen's."""
+        given = tensors_in((*args, *kwargs.values()))
+        if self.is_backward or len({fake.dtype for fake in given if fake.is_floating_point()}) < 2:
             return False
         node = Node(func, *self.arguments(args, kwargs), None, self.origin)
         try:
