@@ -115,9 +115,14 @@ class Network:
             pass
         body = "".join(f"    {line}\n" for line in self._lines)
         self.source = f"def network(x0, p):\n{body}    return {self._results[-1]}\n"
+        self.function = self.with_dtype(dtype)
+
+    def with_dtype(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+        """The network for inputs and parameters of a dtype."""
         names: dict[str, Any] = {"torch": torch, "F": F, "KIND": dtype}
-        exec(compile(self.source, f"<network {seed}>", "exec"), names)
-        self.function: Callable[..., torch.Tensor] = names["network"]
+        exec(compile(self.source, f"<network {self._seed}>", "exec"), names)
+        made: Callable[..., torch.Tensor] = names["network"]
+        return made
 
     def input(self, number: int, more: int = 0) -> torch.Tensor:
         """The input of a call, with so many more rows, or images, than the network was made with."""

@@ -63,3 +63,56 @@ def test_random_network_with_sizes_left_open(seed: int) -> None:
 def test_more_random_networks(first: int) -> None:
     for seed in range(first, first + 20):
         check(seed, torch.float64 if seed % 4 else torch.float32, dynamic=seed % 2 == 0)
+
+
+JUMPS = (
+    "dropout", "rand_like", "sort(", "topk", "median", "arg", "fmod", "remainder", "floor", "max(", "amax", "prod",
+    "logit", "sinc", "atan2", "sign(", "threshold", "shrink",
+)
+"""In the names of functions whose results, or gradients, a rounding may change at will, and of those that draw."""
+
+
+def rounded(fn: Any, network: Network, kind: torch.dtype, is_exact: bool) -> list[torch.Tensor | None]:
+    """What a network gives with the numbers of a kind, in that kind or in double precision."""
+    made = [network.input(0), *network.own_parameters()]
+    x, *parameters = [
+        each.detach().to(kind).to(torch.float64 if is_exact else kind).requires_grad_() for each in made
+    ]
+    loss = fn(x, parameters)
+    if loss.requires_grad:
+        loss.backward()
+    return [each if each is None else each.double() for each in (loss.detach(), x.grad, *(p.grad for p in parameters))]
+
+
+def check_rounding(seed: int, kind: torch.dtype) -> None:
+    network = Network(seed)
+    if any(name in network.source for name in JUMPS):
+        return
+    half = network.with_dtype(kind)
+    try:
+        theirs = rounded(half, network, kind, is_exact=False)
+    except RuntimeError:  # of which ATen has none
+        return
+    exact = rounded(network.function, network, kind, is_exact=True)
+    mine = rounded(framejit.optimize(half, backend="fuse"), network, kind, is_exact=False)
+    for one, other, wanted in zip(mine, theirs, exact):
+        assert (one is None) == (other is None), network.source
+        if one is not None and other is not None and wanted is not None and wanted.isfinite().all():
+            scale = wanted.abs().max().clamp(min=1e-3)
+            ours, eager = (float(((each - wanted).abs() / scale).max()) for each in (one, other))
+            assert not ours > 3 * eager + 4 * torch.finfo(kind).eps, (ours, eager, network.source)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("first", range(0, 120, 30))
+def test_random_networks_in_half_precision(first: int, kind: torch.dtype) -> None:
+    for seed in range(first, first + 30):
+        check_rounding(seed, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize("first", range(4000, 5000, 50))
+def test_more_networks_in_half_precision(first: int, kind: torch.dtype) -> None:
+    for seed in range(first, first + 50):
+        check_rounding(seed, kind)
