@@ -106,15 +106,18 @@ class Half:
         return TritonRun(self.scheduled, tile, lambda source: None).run([x.clone() for x in inputs])
 
 
-def compared(function: Function, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """[the number of kernels, what differs in words]"""
-    partition = recorded(function, inputs)
+def compared(function: Function, inputs: Sequence[torch.Tensor]) -> list[Any] | None:
+    """[the number of kernels, what differs in words]; None where eager refuses to find gradients."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     loss = function(*leaves)
     wanted = [loss.detach()]
     if loss.requires_grad:
-        loss.backward()
+        try:
+            loss.backward()
+        except RuntimeError:
+            return None
         wanted += [x.grad for x in leaves if x.grad is not None]
+    partition = recorded(function, inputs)
     given = [x.detach() for x in inputs]
     forward = Half(partition.forward())
     parts = [*partition.backwards.values()] if loss.requires_grad else []
@@ -141,7 +144,7 @@ def main(first: int, count: int) -> None:
     triton_standins.install()
     made: dict[str, Callable[[], Any]] = {name: lambda name=name: of_case(name) for name in CASES}
     made |= {f"network {seed}": lambda seed=seed: of_network(seed) for seed in range(first, first + count)}
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[Any] | None] = {}
     with standing_in("cpu", Absent):
         for name, make in made.items():
             case = make()
@@ -151,7 +154,7 @@ def main(first: int, count: int) -> None:
                 found[name] = compared(*case)
             except Exception:
                 found[name] = [0, traceback.format_exc()]
-    json.dump(found, sys.stdout)
+    json.dump({name: report for name, report in found.items() if report is not None}, sys.stdout)
 
 
 if __name__ == "__main__":
