@@ -13,6 +13,7 @@ from kept.processes import Run, one_folder
 import framejit
 from framejit.backends.fuse.backend import fuse_graph
 from framejit.backends.fuse.in_parts import GraphInParts
+from framejit.config import config
 
 from comparison import assert_same
 
@@ -204,3 +205,21 @@ def test_what_a_graph_begins_with_is_compiled_before_it_runs(program: Any, ahead
     compiled, x = framejit.optimize(program, backend=backend), torch.randn(8, 16)
     assert_same(compiled(x), program(x), atol=1e-5, rtol=1e-4)
     assert compiled_ahead == [ahead]
+
+
+def test_tensors_that_ask_for_gradients_in_vain() -> None:
+    """Autograd, which would record what a backward needs, does nothing here: that is no failure of a compiler."""
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        made = torch.ones(x.shape, requires_grad=True)
+        x * made
+        print(end="")
+        return made
+
+    compiled = framejit.optimize(fn, backend="fuse")
+    with config.patch(debug=True):
+        for mode in (False, True, True, False):
+            for call in (fn, compiled):
+                with torch.inference_mode(mode):
+                    made = call(torch.ones(4).requires_grad_())
+                assert made.requires_grad and made.is_leaf and made.is_inference() == mode

@@ -38,6 +38,8 @@ def compile_differentiable(
     symbolic_sizes: SymbolicSizes | None = None,
 ) -> Differentiable:
     """Compile a graph that gradients are wanted of. Raises NotFusable where it has to run as ATen."""
+    if torch.is_inference_mode_enabled():
+        raise NotFusable("it asks for gradients in inference mode, where autograd records nothing")
     entrances, buckets = [Entrance.of(example) for example in examples], buckets_of(examples)
     launches = _are_launched(gm, examples, account, symbolic_sizes)
 
