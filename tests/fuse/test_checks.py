@@ -44,6 +44,10 @@ REFUSED = {
     "lerp of dtypes": (lambda x, y: torch.lerp(x, y, 0.5), lambda: (torch.ones(2), torch.ones(2, dtype=torch.float64))),
     "relu of complex": (lambda x: x.relu(), lambda: (torch.ones(2, dtype=torch.complex64),)),
     "gelu of ints": (lambda x: F.gelu(x), lambda: (torch.ones(2, dtype=torch.int64),)),
+    "image of ints": (lambda x: F.interpolate(x, scale_factor=2), lambda: (torch.ones(1, 2, 3, dtype=torch.int64),)),
+    "rows at bytes": (
+        lambda i: F.embedding(i, torch.ones(300, 3)), lambda: (torch.ones(2, dtype=torch.uint8),)
+    ),
     "in place into ints": (lambda x: x.clone().addcmul_(x, torch.tensor(0.75)), lambda: (torch.arange(3),)),
     "in place, broadcast": (lambda x: x.clone().eq_(torch.ones(3, 2)), lambda: (torch.ones(2),)),
     "in place, empty": (lambda x: x.clone().atan2_(torch.ones(4, 0)), lambda: (torch.ones(1, 0),)),
