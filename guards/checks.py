@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards import mismatch
-from framejit.guards.plain_text import short
+from framejit.guards.plain_text import class_name, short
 from framejit.guards.size_program import size_text
 from framejit.guards.tensor_facts import describe_tensor
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.guards.guard import GuardRecord
-
-
-_MODULE, _NAME = vars(type)["__module__"].__get__, vars(type)["__qualname__"].__get__  # a metaclass may have its own
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class CheckKind:
 
 CHECKS: Final[dict[int, CheckKind]] = {  # in the order in which the checks of one value are made
     native.C_TYPE: CheckKind(
-        lambda cls, where, also: f"type of {where} is {_MODULE(cls)}.{_NAME(cls)}", mismatch.explain_type,
+        lambda cls, where, also: f"type of {where} is {class_name(cls)}", mismatch.explain_type,
         by_identity=True, settled=True,
     ),
     native.C_ID: CheckKind(

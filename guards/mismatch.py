@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
-from framejit.guards.plain_text import short
+from framejit.guards.plain_text import class_name, short
 from framejit.guards.size_program import NUMBER, SizeRead, sizes_read
 from framejit.guards.tensor_facts import TensorFacts
 
@@ -22,7 +22,7 @@ def _sentence(subject: str, expected: str, actual: str, place: str = "") -> Word
 
 
 def _type_name(cls: type) -> str:
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return class_name(cls).removeprefix("builtins.")
 
 
 def explain_tensor(record: GuardRecord, value: Any) -> Words:

@@ -18,12 +18,27 @@ def short(value: Any, limit: int = 80) -> str:
     if type(value) in (types.FunctionType, types.BuiltinFunctionType):
         text = f"<{value.__module__}.{value.__qualname__}>"
     elif issubclass(type(value), type):  # as `type` says it: a metaclass may have its own ideas
-        text = f"<{_TYPE['__module__'].__get__(value)}.{_TYPE['__qualname__'].__get__(value)}>"
+        text = f"<{class_name(value)}>"
     elif type(value) is types.ModuleType:  # its repr asks it for attributes, which its `__getattr__` may make
         text = f"<module {short(object.__getattribute__(value, '__dict__').get('__name__'))}>"
     else:
         text = repr(value) if _has_plain_repr(value) else f"<{type(value).__qualname__} object>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def module_of(cls: type) -> str:
+    """The module that a class says it is of, whatever its metaclass says."""
+    try:
+        found = _TYPE["__module__"].__get__(cls)
+    except AttributeError:  # made by a call of `type` where globals have no `__name__`
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def class_name(cls: type) -> str:
+    """A class by module, if it is of one, and qualified name, whatever its metaclass says."""
+    module, name = module_of(cls), _TYPE["__qualname__"].__get__(cls)
+    return f"{module}.{name}" if module else name
 
 
 def _has_plain_repr(value: Any, depth: int = 4) -> bool:

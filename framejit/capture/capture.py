@@ -58,7 +58,7 @@ from framejit.signals import Restart, Selecting, SkipFrame, Unsupported
 from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.context import TorchState
-from framejit.values.inspection import is_of_program, module_of, mro_of
+from framejit.values.inspection import is_class_of_program, mro_of
 from framejit.values.journal import Assumed as AssumedNumber
 from framejit.values.journal import FollowedNumber, Journal
 from framejit.values.lazy import LazyValue
@@ -327,14 +327,14 @@ class Capture:
 
     def guard_bases(self, cls: type) -> None:
         """Guards from which classes a class is derived, and in which order: a program may give its own others."""
-        if is_python_class(cls) and is_of_program(module_of(cls)):
+        if is_python_class(cls) and is_class_of_program(cls):
             self.add_guard(AttrSource(const_source(cls), "__mro__"), native.C_ID, mro_of(cls))
 
     def guard_relation(self, cls: type, target: type, answer: bool) -> None:
         """Guards that a class, if so, is none of an abstract class's: it may be registered at any time, and nothing
         takes that back. Only what Python and libraries say of their own classes stays."""
         is_guarded = answer or (id(cls), id(target)) in self.assumed.relations
-        if not is_guarded and any(is_python_class(c) and is_of_program(module_of(c)) for c in (cls, target)):
+        if not is_guarded and any(is_python_class(c) and is_class_of_program(c) for c in (cls, target)):
             self.add_guard(const_source(issubclass), native.C_PY, still_unrelated(cls, target))
         self.assumed.is_related(cls, target, answer)
 

@@ -6,9 +6,10 @@ from types import FunctionType, GetSetDescriptorType
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import ABSENT, TypeLookupSource, const_source
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
-from framejit.values.inspection import BUILTIN_TYPES, is_a, is_of_torch, module_of
+from framejit.values.inspection import BUILTIN_TYPES, is_a, is_of_torch
 
 if TYPE_CHECKING:
     from framejit.values.context import Capture

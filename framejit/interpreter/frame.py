@@ -171,14 +171,15 @@ class Frame(Operations):
             return model_global(self.globals, name)
         if type(self.globals) is not dict:  # its class says what it has
             raise Unsupported(f"looking up {name!r} in globals that are no plain dict", "FJ115")
-        namespace_value = self.capture.known(self.globals)
-        if isinstance(namespace_value, DictValue) and name in namespace_value.items:
-            return realize(self, namespace_value.items[name])  # it was seen, and maybe changed, as a dict
+        known = self.capture.known(self.globals)
+        seen = known if isinstance(known, DictValue) else None  # as a dict, which may have been changed
+        if seen is not None and name in seen.items:
+            return realize(self, seen.items[name])
         written = self.capture.effects.globals_of(self.globals)
         found = written.get(name)
         if found is not None:
             return found
-        if name in self.globals and name not in written:
+        if seen is None and name in self.globals and name not in written:
             root = self._globals_source is None
             return self.wrap(
                 self.globals[name], GlobalSource(name) if root else key_source(self.globals_source(), name)
@@ -197,9 +198,9 @@ class Frame(Operations):
 
     def has_global(self, name: str) -> bool:
         """Whether a name is among the globals themselves, so that it can be deleted."""
-        namespace = self.capture.known(self.globals)
-        if isinstance(namespace, DictValue) and name in namespace.items:
-            return True
+        seen = self.capture.known(self.globals)
+        if isinstance(seen, DictValue):
+            return name in seen.items
         written = self.capture.effects.globals_of(self.globals)
         if name in written:
             return written[name] is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from framejit.bytecode.decode import Instruction
 from framejit.bytecode.resume_code import Site, StackKinds, StackSlot
 from framejit.events.place import Place
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import (
     ArgSource,
     BuiltinSource,
@@ -24,7 +25,6 @@ from framejit.late_dataclass import dataclass
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.inspection import module_of
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.exception_values import NULL
 from framejit.values.objects.functions.bound_descriptor import BoundDescriptor

@@ -35,14 +35,15 @@ import torch
 from torch.torch_version import TorchVersion
 
 from framejit import _native as native
+from framejit.guards.plain_text import class_name
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_hash import code_hash
 from framejit.kept.not_kept import NotKept
 
-_NAME, _MODULE, _MRO, _BASE, _DICT, _FLAGS, _SIZE = (
+_NAME, _MRO, _BASE, _DICT, _FLAGS, _SIZE = (
     vars(type)[name].__get__
-    for name in ("__qualname__", "__module__", "__mro__", "__base__", "__dict__", "__flags__", "__basicsize__")
+    for name in ("__qualname__", "__mro__", "__base__", "__dict__", "__flags__", "__basicsize__")
 )
 _POINTER: Final = struct.calcsize("P")
 IN_C: Final = (
@@ -66,16 +67,6 @@ _OWN: Final = "_framejit_"
 _DEEPEST: Final = 8
 
 Description = tuple[Any, ...]
-
-
-def class_name(cls: type) -> str:
-    """A class by module and qualified name, whatever its metaclass says."""
-    return f"{_module(cls)}.{_NAME(cls)}"
-
-
-def _module(cls: type) -> str:
-    found = _MODULE(cls)
-    return found if isinstance(found, str) else ""
 OF_MODULES: Final = {random._inst: ("random", "_inst"), numpy.random.mtrand._rand: ("numpy.random.mtrand", "_rand")}
 """The generators of random numbers whose methods a module's functions are, and by which name it has them."""
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
 from framejit.guards.computed_size import ComputedSize
+from framejit.guards.plain_text import class_name
 from framejit.guards.sources import ABSENT
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.kept import plain_values
 from framejit.kept.code_record import read_code, written_code
 from framejit.kept.computed_size_record import read_size, written_size
-from framejit.kept.description import Describer, class_name
+from framejit.kept.description import Describer
 from framejit.kept.late_records import LateRecords, written_records
 from framejit.kept.not_kept import DoesNotFit, NotKept
 from framejit.kept.object_table import FoundObjects, WrittenObjects

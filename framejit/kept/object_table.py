@@ -16,11 +16,12 @@ from typing import Any, Final
 import numpy
 import torch
 
+from framejit.guards.plain_text import class_name, module_of
 from framejit.kept.description import IN_C as BUILTIN_TYPES
-from framejit.kept.description import OF_MODULES, Describer, Description, class_name, is_of_cython
+from framejit.kept.description import OF_MODULES, Describer, Description, is_of_cython
 from framejit.kept.not_kept import DoesNotFit, NotKept
 
-_NAME, _MODULE = vars(type)["__qualname__"].__get__, vars(type)["__module__"].__get__
+_NAME = vars(type)["__qualname__"].__get__
 _OWN: Final = "framejit."
 _ABSENT: Final = object()
 _IN_TYPES: Final = {getattr(types, name).__name__: name for name in types.__all__ if name.endswith("Type")}
@@ -87,7 +88,7 @@ def _places(obj: Any, label: str) -> Iterator[Place]:
         yield ["namespace", obj["__name__"]]
     if isinstance(obj, enum.Enum):
         cls = type(obj)
-        yield ["member", _MODULE(cls), *_NAME(cls).split("."), str(object.__getattribute__(obj, "_name_"))]
+        yield ["member", module_of(cls), *_NAME(cls).split("."), str(object.__getattribute__(obj, "_name_"))]
         return
     if type(obj) in (random.Random, numpy.random.RandomState) and obj in OF_MODULES:
         yield ["name", *OF_MODULES[obj]]
@@ -115,10 +116,10 @@ def _own_name(obj: Any) -> tuple[Any, tuple[Any, ...]]:
     """What functions and classes are called, and the modules that they may be in, without any code of theirs being
     asked; None for other objects."""
     if issubclass(type(obj), type):
-        return _NAME(obj), (_MODULE(obj),)
+        return _NAME(obj), (module_of(obj),)
     if type(obj) is FunctionType or issubclass(type(obj), BUILTIN_TYPES) or is_of_cython(type(obj)):
         owner = getattr(obj, "__objclass__", None)
-        return obj.__qualname__, (getattr(obj, "__module__", None), None if owner is None else _MODULE(owner))
+        return obj.__qualname__, (getattr(obj, "__module__", None), None if owner is None else module_of(owner))
     return None, (type(obj).__module__,) if type(obj) is torch._ops.OpOverload else ()
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.type_flags import HEAP_TYPE
 from framejit.values.base import Value
-from framejit.values.inspection import module_of, mro_of
+from framejit.values.inspection import mro_of
 
 if TYPE_CHECKING:
     from framejit.signals import Raised

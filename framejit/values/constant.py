@@ -14,18 +14,12 @@ import torch
 from torch.torch_version import TorchVersion
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.indices import as_index
-from framejit.values.inspection import (
-    ANNOTATION_TYPES,
-    annotation_parts,
-    instance_dict,
-    is_a,
-    member_has_code,
-    module_of,
-)
+from framejit.values.inspection import ANNOTATION_TYPES, annotation_parts, instance_dict, is_a, member_has_code
 
 if TYPE_CHECKING:
     from framejit.guards.sources import Source

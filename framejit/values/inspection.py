@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
+from framejit.guards.type_flags import IMMUTABLE
 
-_MODULE = vars(type)["__module__"]
 _QUALNAME = vars(type)["__qualname__"]
 _DICT = vars(type)["__dict__"]
 _MRO = vars(type)["__mro__"]
@@ -41,12 +42,6 @@ def is_a(obj: Any, classes: type | tuple[type, ...]) -> bool:
     a function."""
     cls = type(obj)
     return issubclass(types.FunctionType if cls is native.Dispatcher else cls, classes)
-
-
-def module_of(cls: type) -> str:
-    """The module that a class says it is of, whatever its metaclass says."""
-    found = _MODULE.__get__(cls)
-    return found if isinstance(found, str) else ""
 
 
 def full_name(cls: type) -> str:
@@ -128,7 +123,7 @@ def _names_of_program(cls: type, until: type) -> Iterator[str]:
     for klass in mro_of(cls):
         if klass is until:
             break
-        if is_of_program(module_of(klass)):
+        if is_class_of_program(klass):
             # enum puts functions of its own into the classes that it makes
             yield from (name for name, found in namespace_of(klass).items() if not _is_known(found))
 
@@ -142,6 +137,13 @@ def is_of_program(module: str | None) -> bool:
     """Whether a module of this name is neither torch's nor of the standard library."""
     root = (module or "").partition(".")[0]
     return root != "torch" and (root == "__main__" or root not in sys.stdlib_module_names)
+
+
+def is_class_of_program(cls: type) -> bool:
+    """Whether a class is neither torch's nor of the standard library. Of class statements in globals without a
+    `__name__`, as in code that `exec` runs, classes find that of the module `builtins`, all of whose own are C's."""
+    module = module_of(cls)
+    return is_of_program(module) or module == "builtins" and not cls.__flags__ & IMMUTABLE
 
 
 def member_has_operators(member: enum.Enum) -> bool:

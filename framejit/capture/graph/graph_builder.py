@@ -28,13 +28,14 @@ from framejit.fakes.metadata import Metadata, label, version_of
 from framejit.fakes.operation_kinds import LAYS_OUT_ANEW, LOOKS_AT_PLACE, is_answered_by_fakes, is_operation, name_of
 from framejit.fakes.size_keys import size_keys
 from framejit.fakes.storages import storage_of
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import const_source
 from framejit.signals import ResultPlace, Unsupported
 from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.inspection import is_of_torch, module_of
+from framejit.values.inspection import is_of_torch
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.runtime_numbers.number_sizes import with_sizes
 from framejit.values.tensors.gradients.cuts import cut_early

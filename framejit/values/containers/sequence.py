@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import static_lookup
 from framejit.models.absent import message
 from framejit.signals import Unsupported
@@ -21,7 +22,7 @@ from framejit.values.containers.sorting import sort_values
 from framejit.values.containers.unread_items import Unread, existing_items
 from framejit.values.folding import plain
 from framejit.values.indices import as_index
-from framejit.values.inspection import instance_dict, module_of
+from framejit.values.inspection import instance_dict
 from framejit.values.journal import Appended, Changed, Held, Wrote, int_of
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.shown_objects import stand_in, writes_own_text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import AttrSource, IndexSource, Source, TypeLookupSource, const_source, static_lookup
 from framejit.guards.type_flags import HEAP_TYPE, IMMUTABLE
 from framejit.models.model_registry import REALS, is_modelled
@@ -22,7 +23,7 @@ from framejit.values.containers.sequence import ListValue, TupleValue, adds_only
 from framejit.values.containers.sets import SetValue, frozen
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import has_operators, is_a, is_of_program, module_of, qualified_name
+from framejit.values.inspection import has_operators, is_a, is_of_program, qualified_name
 from framejit.values.objects.builtin_attributes import super_builtin_method
 from framejit.values.objects.exception_values import ExceptionValue, check_plain_exception
 from framejit.values.objects.functions.c_methods import BuiltinMethodValue
@@ -162,6 +163,8 @@ class ClassValue(Value):
             own = vars(type)["__dict__"].__get__(self.cls).get(name)
             if own is not None and static_lookup(type(own), "__get__", None) is not None:
                 return bind_attribute(frame, own, None, self.cls, name)  # as dataclasses have them from 3.15 on
+        if name == "__module__" and not module_of(self.cls):
+            raise Unsupported(f"the module of {self.describe()}, which has none")
         told = getattr(self.cls, name)
         # else nobody can, or does, give it another
         if is_python_class(self.cls) and module_of(self.cls).partition(".")[0] != "torch":

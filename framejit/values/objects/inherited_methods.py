@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import CallSource, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value
@@ -17,7 +18,7 @@ from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.folding import fold
-from framejit.values.inspection import is_a, module_of
+from framejit.values.inspection import is_a
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, is_user_object
-from framejit.values.inspection import is_a, module_of
+from framejit.values.inspection import is_a
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.wrap import from_python
 

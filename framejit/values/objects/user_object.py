@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import (
     AttrSource,
     DictSource,
@@ -33,7 +34,7 @@ from framejit.values.containers.mapping import DictValue, pairs
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import full_name, hides_dict, instance_dict, is_a, module_of
+from framejit.values.inspection import full_name, hides_dict, instance_dict, is_a
 from framejit.values.journal import Changed, Held, Wrote
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.functions.bound_descriptor import METHODS

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 from torch.utils._device import DeviceContext
 
 from framejit.fakes.light_torch import light
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -28,7 +29,7 @@ from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.mapping import DictValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import HANDLERS
-from framejit.values.inspection import is_a, is_of_torch, module_of
+from framejit.values.inspection import is_a, is_of_torch
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.context_managers import ManagerValue
 from framejit.values.objects.user_object import ObjectValue, bind_attribute

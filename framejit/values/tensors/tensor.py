@@ -13,6 +13,7 @@ from torch import fx
 
 from framejit import _native as native
 from framejit.fakes.metadata import can_be_symbolic, has_fakes, has_names
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import AttrSource, CallSource, DictSource, key_source, static_lookup
 from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
@@ -20,7 +21,7 @@ from framejit.values.constant import NONE, ConstantValue, SliceValue, is_none
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.handlers import Handler
-from framejit.values.inspection import instance_dict, is_a, is_of_torch, module_of
+from framejit.values.inspection import instance_dict, is_a, is_of_torch
 from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
 from framejit.values.objects.classes import ClassValue, is_finalized
 from framejit.values.objects.functions.bound_descriptor import BoundDescriptor

@@ -9,8 +9,9 @@ from typing import Any, Final
 import torch
 
 from framejit import _native as native
+from framejit.guards.plain_text import module_of
 from framejit.guards.sources import static_lookup
-from framejit.values.inspection import is_a, is_of_torch, module_of
+from framejit.values.inspection import is_a, is_of_torch
 
 _NOT_OF_PROGRAMS: Final = ("torch._subclasses", "torch._functorch", "torch.fx", "torch._dynamo", "torch._export")
 

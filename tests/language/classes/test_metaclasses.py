@@ -6,7 +6,7 @@ import typing
 import pytest
 import torch
 
-from support import ANY, check_state
+from support import ANY, Pair, check_state
 
 X = torch.ones(2)
 T = typing.TypeVar("T")
@@ -230,3 +230,80 @@ def test_subscripts_of_a_class():
         return fn, state
 
     check_state(make, *[(X, 3)] * 4, breaks=None)
+
+
+WITHOUT_A_NAME = """
+import abc
+import torch
+
+class Sequenced(type):
+    def __getitem__(cls, i):
+        return cls.__qualname__, i
+
+    def __len__(cls):
+        return cls.length
+
+    def __add__(cls, other):
+        return cls.length + other
+
+class A(metaclass=Sequenced):
+    length = 3
+
+    def __class_getitem__(cls, i):
+        return "of the class"
+
+class Base(abc.ABC):
+    pass
+
+class C:
+    pass
+
+def operators(x):
+    return A[2], len(A), A + 1, (2, A)[1] + 1, x + len(A)
+
+def made_here(x):
+    made = type("T", (C,), {"a": 1})
+    try:
+        module = made.__module__
+    except AttributeError as e:
+        module = str(e)
+    return made().a, repr(made), isinstance(made(), C), module, x + 1
+
+def refused(x):
+    try:
+        return x + type("T", (), {})()
+    except TypeError as e:
+        return x, str(e)
+
+def registered(x):
+    return isinstance(C(), Base), C.__module__, repr(C), x + 1
+
+def of_an_argument(x, y=None):
+    return type(y).__qualname__, isinstance(y, C), x + 1
+
+nameless = type("N", (), {})
+"""
+
+
+@pytest.mark.parametrize("name", ["operators", "made_here", "refused", "registered", "of_an_argument"])
+def test_classes_in_globals_without_a_name(name):
+    worlds = []
+
+    def make():
+        namespace = {}
+        exec(WITHOUT_A_NAME, namespace)
+        worlds.append(namespace)
+        return namespace[name], None
+
+    pair = Pair(make)
+    for length in (3, 3, 5):
+        for world in worlds:
+            world["A"].length = length
+        pair.call(X)
+    for world in worlds:
+        world["Base"].register(world["C"])
+    pair.call(X)
+    if name == "of_an_argument":
+        pair.call(X, worlds[0]["nameless"]())
+        pair.call(X, 3)
+        pair.call(X, worlds[0]["nameless"]())

@@ -269,3 +269,52 @@ def test_deleted_names(what):
             namespace["KEEP"] = keep
         pair.call(X)
     assert not pair.breaks or what in ("there", "twice", "builtin_which_is_none", "handed_on_at_a_break")  # which print
+
+
+SEEN_AS_A_DICT = """
+def deleted_behind(x):
+    global NEW
+    NEW = 1
+    seen = globals()["NEW"]
+    del NEW
+    try:
+        NEW
+    except NameError as e:
+        return x + seen, str(e), "NEW" in globals()
+
+def deleted_twice(x):
+    global NEW
+    NEW = 1
+    seen = globals().pop("NEW")
+    try:
+        del NEW
+    except NameError as e:
+        return x + seen, str(e)
+
+def deleted_and_set_again(x):
+    global NEW
+    NEW = x
+    names = globals()
+    del NEW
+    NEW = 2
+    return x * NEW, names["NEW"], list(names)[-1]
+
+def called_behind(x):
+    global NEW
+    NEW = 3
+    del globals()["NEW"]
+    return reads(x * 2)
+
+def reads(x):
+    return x * NEW
+"""
+
+
+@pytest.mark.parametrize("name", ["deleted_behind", "deleted_twice", "deleted_and_set_again", "called_behind"])
+def test_names_deleted_where_globals_were_seen(name):
+    def make():
+        namespace = {"__name__": "program"}
+        exec(SEEN_AS_A_DICT, namespace)
+        return namespace[name], lambda: namespace.get("NEW")
+
+    check_state(make, (X,), (X,), (torch.ones(3),), (X,), breaks=None)
