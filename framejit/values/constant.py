@@ -64,6 +64,16 @@ def is_constant_object(obj: Any) -> bool:
     return is_a(obj, (torch.finfo, torch.iinfo)) or is_a(obj, np.dtype) and obj.isbuiltin == 1
 
 
+def _is_equal_by_identity(obj: Any) -> bool:
+    """Whether nothing but an object itself is equal to it, unless the other one says so: members of most enums."""
+    return all(static_lookup(type(obj), name) is getattr(object, name) for name in ("__eq__", "__ne__"))
+
+
+def _is_equal_as_plain(obj: Any, name: str) -> bool:
+    """Whether an object of a class derived from a number's or text's is compared as these, as members of an IntEnum."""
+    return any(static_lookup(type(obj), name) is static_lookup(plain, name) for plain in _PLAIN)
+
+
 def _stays_in_an_annotation(part: Any) -> bool:
     """Whether what stands in the brackets of an annotation, or before them, can't change. Any object may stand there,
     also a list, whose items the text and comparisons of the annotation read."""
@@ -156,6 +166,12 @@ class ConstantValue(Value):
                 args = [ConstantValue(as_index(frame, args[0]))]
             elif not issubclass(other, _PLAIN) and not (text and name == "__mod__"):
                 return ConstantValue(NotImplemented)  # numbers and text only work with their own kind
+        if name in ("__eq__", "__ne__") and args and not args[0].is_constant():
+            if _is_equal_by_identity(self.value):
+                same = frame.same(self, args[0])
+                return ConstantValue((name == "__eq__") if same else NotImplemented)
+            if _is_equal_as_plain(self.value, name) and not issubclass(args[0].python_type(), _PLAIN):
+                return ConstantValue(NotImplemented)
         if name == "__iter__" and not args and static_lookup(type(self.value), name, None) is not None:
             return frame.get_iter(self)
         if name == "join" and isinstance(self.value, (str, bytes)) and len(args) == 1:

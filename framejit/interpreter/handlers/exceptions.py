@@ -7,7 +7,7 @@ from framejit.bytecode.spellings import ENTER_WITH
 from framejit.guards.sources import static_lookup
 from framejit.interpreter.opcodes import VERSION, breaks, opcode
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, realize
+from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.inspection import is_a
 from framejit.values.objects.exception_values import ExceptionValue, PreviousException
@@ -71,7 +71,7 @@ def pop_except(frame: Frame, ins: Instruction) -> None:
 
 
 def _matches(frame: Frame, exc: Value, target: Value) -> bool:
-    classes = realize(frame, target).constant()
+    classes = deep_realize(frame, [target])[0].constant()
     if not isinstance(exc, ExceptionValue):
         raise Unsupported("matching an unknown exception")
     several = classes if isinstance(classes, tuple) else (classes,)

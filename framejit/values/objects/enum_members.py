@@ -14,6 +14,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.inspection import instance_dict, is_a, member_has_code, member_has_operators
 from framejit.values.objects.builtin_attributes import attribute_of_member
+from framejit.values.objects.inherited_methods import unequal_as_not_equal
 from framejit.values.objects.user_object import class_attribute, truth_by_methods
 from framejit.values.wrap import makes, wraps
 
@@ -91,6 +92,8 @@ class EnumMemberValue(Value):
         cls = type(self.member)
         if is_a(static_lookup(cls, name, None), _CODE):
             return class_attribute(frame, self, cls, name).call(frame, args, kwargs)
+        if name == "__ne__" and static_lookup(cls, name) is object.__ne__:
+            return unequal_as_not_equal(frame, self, args)
         return self.known.call_method(frame, name, args, kwargs)
 
     def reconstruct(self, cg: Codegen) -> None:

@@ -53,8 +53,7 @@ def call_inherited(
     if owner.base is not None and name not in _OBJECT_METHODS and getattr(static, "__objclass__", None) is not object:
         return _of_part(frame, owner, owner.base, name, args, kwargs)
     if name == "__ne__" and static is object.__ne__:
-        equal = owner.call_method(frame, "__eq__", args, {})
-        return equal if is_not_implemented(equal) else ConstantValue(not frame.truth(equal))
+        return unequal_as_not_equal(frame, owner, args)
     if name == "__eq__" and static is object.__eq__:
         return ConstantValue(frame.same(owner, args[0]) or NotImplemented)
     if any(static is ordering for ordering in _NOT_ORDERED):
@@ -73,6 +72,12 @@ def call_inherited(
     if owner.obj is not None and not owner.attrs:
         return _of_existing(frame, owner, name, args, kwargs)
     raise Unsupported(f"method {name!r} of {owner.describe()} is written in C", "FJ111")
+
+
+def unequal_as_not_equal(frame: Frame, owner: Value, args: list[Value]) -> Value:
+    """`object.__ne__`: what the `__eq__` of an object's class does not say."""
+    equal = owner.call_method(frame, "__eq__", args, {})
+    return equal if is_not_implemented(equal) else ConstantValue(not frame.truth(equal))
 
 
 def _with_owner(owner: ObjectValue, found: Value, given: Any) -> Value:

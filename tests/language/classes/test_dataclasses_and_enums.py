@@ -236,3 +236,39 @@ def test_a_member_is_looked_for_where_its_class_looks(table, in_place, look):
     finally:
         setattr(Loudness, table, known)
     assert outcome(fast) == outcome(look)
+
+
+class Loud(enum.Enum):
+    ON = 1
+
+    def __eq__(self, other):
+        return other == "on" or self is other
+
+    __hash__ = enum.Enum.__hash__
+
+
+class Guest:
+    def __eq__(self, other):
+        return True if other is Mode.SUM else NotImplemented
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("other", [
+    Config(), Frozen(1), Guest(), object(), [1], {"a": 1}, {1}, {1: X}, (1, X), "sum", None, Mode.SUM, Mode.MEAN,
+    Level.LOW, Loud.ON, Mode,
+], ids=lambda other: type(other).__name__)
+def test_members_compared_with_any_object(other):
+    def fn(x, other):
+        kind = None
+        match other:
+            case Mode.SUM:
+                kind = "sum"
+            case Bits.READ | Loud.ON:
+                kind = "other"
+        return (
+            kind, other == Mode.SUM, Mode.SUM == other, other != Mode.SUM, Mode.SUM != other, Loud.ON != other,
+            other in [Mode.MEAN, Mode.SUM], x + 1,
+        )
+
+    check(fn, X, other, calls=2)

@@ -240,3 +240,27 @@ def test_a_new_exception_without_traceback():
             return x + 1, e.__traceback__ is None, str(e)
 
     check(fn, X, fullgraph=True)
+
+
+def test_classes_that_are_caught_come_with_the_call():
+    def fn(x, n, caught=(KeyError, ValueError), also=()):
+        out = []
+        for i in range(3):
+            try:
+                try:
+                    if i < n:
+                        raise (ValueError, IndexError)[i % 2](i)
+                except caught as e:
+                    out.append((type(e).__name__, i))
+                else:
+                    return x + i, out
+            except also:
+                out.append("also")
+        return x, out
+
+    changed = [(X, 1), (X, 2), (X, 2, (ValueError, IndexError)), (X, 1, ValueError, (KeyError,))]
+    pair = check(fn, X, 0, changed=changed)
+    for caught in ((), (KeyError,), [ValueError], (ValueError, 3), ((ValueError,),), "no", LookupError):
+        pair.call(X, 2, caught)
+        pair.call(X, 2, caught, (LookupError, ArithmeticError))
+    pair.expect(breaks=None)
