@@ -20,6 +20,7 @@ from framejit import _native as native
 from framejit.backends.number_calls import answer_of_kept
 from framejit.guards.answers import same_answer, still_unrelated
 from framejit.guards.computed_size import ComputedSize
+from framejit.guards.shown_warnings import still_silent
 from framejit.guards.sources import ABSENT, static_lookup
 from framejit.guards.tensor_facts import split_tensor_payload
 from framejit.kept import plain_values
@@ -115,6 +116,9 @@ def _written_payload(kind: int, payload: Any, objects: WrittenObjects) -> Any:
         unrelated = getattr(payload, "unrelated", None)
         if unrelated is not None:
             return ["unrelated", *map(objects.by_name, unrelated)]
+        warning = getattr(payload, "warning", None)
+        if warning is not None:
+            return ["warning", *warning[:-1], objects.by_name(warning[-1])]
         of_kept = getattr(payload, "of_kept", None)
         if of_kept is not None:
             return ["of_kept", *of_kept]
@@ -231,6 +235,9 @@ class Binding:
             return same_answer(*map(plain_values.read, written[1:]))
         if kind == native.C_PY and written[0] == "unrelated":
             return still_unrelated(*map(self._objects.get, written[1:]))
+        if kind == native.C_PY and written[0] == "warning":
+            text, line, silent, category = written[1:]
+            return still_silent(text, line, silent, self._objects.get(category))
         if kind == native.C_PY and written[0] == "of_kept":
             return answer_of_kept(*written[1:])
         if kind == native.C_PY:
@@ -266,8 +273,9 @@ def is_same_tree(one: Any, other: Any) -> bool:
         return True  # made anew where a tree is
     if type(one) is FunctionType and hasattr(one, "question"):
         return bool(one.question == getattr(other, "question", None))
-    if type(one) is FunctionType and hasattr(one, "unrelated"):
-        return is_same_tree(one.unrelated, getattr(other, "unrelated", None))
+    for asked in ("unrelated", "warning"):
+        if type(one) is FunctionType and hasattr(one, asked):
+            return is_same_tree(getattr(one, asked), getattr(other, asked, None))
     if isinstance(one, torch.Tensor):  # the memory of an array is another tensor each time; its facts are compared
         return type(one) is torch.Tensor and facts_of(one, 0, 0) == facts_of(other, 0, 0)
     if type(one) is inspect.Signature:

@@ -15,6 +15,7 @@ from torch import fx
 
 if TYPE_CHECKING:
     from framejit.bytecode.emitter import Emitter
+    from framejit.events.place import Place
     from framejit.fakes.metadata import Metadata, SymbolicLayout
     from framejit.guards.guard import Guard
     from framejit.guards.sources import Source
@@ -50,6 +51,8 @@ class Frame(Protocol):
     def capture(self) -> Capture: ...
     @property
     def resume(self) -> object: ...
+    @property
+    def place(self) -> Place: ...
 
     # ---- values ----
     def wrap(self, obj: Any, source: Source) -> Value: ...

@@ -21,6 +21,7 @@ from framejit.values.builtins import (
     own_functions,
     partial,
     reflection,
+    silent_warnings,
     translation_tables,
 )
 from framejit.values.containers import deque, dict_views, existing_iterators, existing_tables, sequence

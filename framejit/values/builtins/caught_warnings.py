@@ -36,7 +36,9 @@ def forget_what_was_shown() -> None:
         pass
 
 
-class _Forgets(Value):
+class Forgets(Value):
+    """What has Python forget which warnings it has shown."""
+
     def python_type(self) -> type:
         return type(forget_what_was_shown)
 
@@ -72,7 +74,7 @@ class CaughtWarningsValue(ManagerValue):
         assert self._begin is not None
         if any(map(_may_warn, capture.graph.nodes_behind(self._begin))):
             capture.break_at(self.made_at, _refusal("is around what may warn"))
-        capture.effects.call_behind(_Forgets(), [], {})
+        capture.effects.call_behind(Forgets(), [], {})
         return NONE
 
     def reconstruct(self, cg: Codegen) -> None:
