@@ -117,6 +117,42 @@ got = trained(net, framejit.optimize(step))
 """
 
 
+SETS = """
+import torch, framejit
+class Part:
+    pass
+part, words, numbers = Part(), ["delta", "alpha", "gamma", "beta", "epsilon"], [33, 1, 17, 9, 65]
+for word in words:
+    setattr(part, word, 1)
+def of_words(x):
+    return set(words), x + 1
+def with_one_gone(x):
+    left = set(words)
+    left.discard("alpha")
+    left.update("xyz")
+    return left, left.copy(), x + 1
+def of_attributes(x):
+    return set(vars(part)), vars(part).keys() - {"beta"}, frozenset(vars(part)), x + 1
+def mixed(x):
+    return {"a", 1, None, (1, "b"), b"c", str, ...}, {1, 2} | {"s", "t"}, x + 1
+def kept(x):
+    part.made = {"a", "b", "c", "d", "e", "f", "g"}
+    return part.made, {frozenset(("a", "b")), frozenset("c")}, x + 1
+def of_numbers(x):
+    left = {*numbers, 2.5, True}
+    left.discard(33)
+    return left, frozenset(numbers) | {2.25}, x + 1
+def shown(found):
+    return [(list(map(str, some)), [one in some for one in some]) for some in found[:-1]]
+x = torch.ones(2)
+for name in PROGRAMS:
+    plain = shown(globals()[name](x))
+    optimized = framejit.optimize(globals()[name])
+    assert shown(optimized(x)) == plain, name
+got = expected = x
+"""
+
+
 MODELS = ("transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama")
 ALL = {"captured": True, "lowered": True, "recorded": True}
 NOTHING = dict.fromkeys(ALL, False)
@@ -176,6 +212,18 @@ def test_a_second_process_with_another_line_captures(tmp_path):
     assert run(SMALL.replace("+ x\n", "- x\n"), tmp_path)["captured"]
     assert run(SMALL, tmp_path, name="moved.py")["captured"]  # lines of other files
     assert run(SMALL, tmp_path, seed=SECOND) == NOTHING
+
+
+def test_sets_whose_places_go_by_the_hashes_of_a_process(tmp_path):
+    program = SETS.replace("PROGRAMS", "'of_words with_one_gone of_attributes mixed kept'.split()")
+    for seed in (FIRST, FIRST, SECOND, "3", "4"):
+        run(program, tmp_path, seed=seed)
+
+
+def test_sets_of_numbers_are_found(tmp_path):
+    program = SETS.replace("PROGRAMS", "['of_numbers']")
+    assert run(program, tmp_path)["captured"]
+    assert run(program, tmp_path, seed=SECOND) == NOTHING
 
 
 @pytest.mark.model

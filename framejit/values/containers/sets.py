@@ -173,9 +173,11 @@ class SetValue(HashTable):
 
     def _operand(self, frame: Frame, value: Value) -> Any:
         """A set or dict of stand-ins, or an iterator that takes the next item when CPython's code asks for it."""
-        part = set_part(value)
-        table = part if part is not None else value if isinstance(value, DictValue) and value.cls is dict else None
-        if table is not None:
+        shown = value.dict_snapshot(frame)
+        table = set_part(value) if shown is None else shown
+        if table is None:
+            table = value
+        if isinstance(table, SetValue) or isinstance(table, DictValue) and table.cls is dict:
             for key in table.items:
                 self.tell_apart(frame, key)
             return table.items
@@ -278,7 +280,10 @@ class SetValue(HashTable):
             made = frozenset(made)
         alike = native.set_layout(made)[:4] == native.set_layout(self.items)[:4] and all(map(is_, made, keys))
         hashes = hashes_of(keys)
-        if all(h is None for h in hashes) and (alike or not self.shares_order()):
+        is_plain = all(h is None for h in hashes) and (alike or not self.shares_order())
+        if not is_plain or len(keys) > 1 and self.shares_order():
+            note_order(cg.capture.assumed, keys)  # members are put into places, or come one after the other
+        if is_plain:
             self._load(cg, keys, "SET")
             if self.cls is frozenset:
                 em, temporary = cg.em, cg.em.new_temporary("set")

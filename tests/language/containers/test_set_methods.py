@@ -260,3 +260,41 @@ def test_a_set_is_looked_for_in_a_set_from_outside():
 
     check(fn, X, {frozenset("abc"), frozenset("d"), frozenset("ef")})
     check(fn, X, Members([frozenset("abc"), frozenset("d"), frozenset("ef")]))
+
+
+def test_sets_of_the_attributes_of_an_object():
+    """CPython makes room for all of a dict at once, which `vars()` of an object is, and so for its places."""
+    import types
+
+    import framejit
+
+    class Plain:
+        pass
+
+    def fn(x, part):
+        part.added = 1
+        held, made = vars(part), {"q", "r"}
+        made.update(held)
+        taken, common, either = set("abcdef"), set("abcdef"), set("abcdef")
+        taken.difference_update(held)
+        common.intersection_update(vars(part))
+        either.symmetric_difference_update(part.__dict__)
+        sets = [
+            set(held), {*held}, {*held, "q"}, set("abc").union(held, "xyz"), set("abc").difference(held),
+            set("abc").symmetric_difference(held), set(held) - {"a"}, set(held.keys()), set(held.items()), made, taken,
+            common, either, set("abc").intersection(held), {"q", *vars(part), "s"},
+        ]
+        return x + 1, sets, [frozenset(held), frozenset(vars(part).keys()), frozenset(sets[0])]
+
+    def places(run, part):
+        _, *found = run(X, part)
+        return [[(list(s), s.__sizeof__()) for s in sets] for sets in found]
+
+    for kind in (types.SimpleNamespace, Plain):
+        for count in range(10):
+            parts = kind(), kind()
+            for part in parts:
+                for n in range(count):
+                    setattr(part, "hbfcgadeji"[(3 * n) % 10], n)
+            optimized = framejit.optimize(fn, backend="eager", fullgraph=True)
+            assert places(optimized, parts[0]) == places(fn, parts[1])
