@@ -200,3 +200,26 @@ def test_function_attribute_changed():
     p.call(X)
     both(p, lambda h: setattr(h, "bias", 2))
     p.call(X, captures=True)
+
+
+def test_new_code_of_functions_that_are_in_no_file():
+    """As in a console or a notebook."""
+    source = (
+        "import functools\ndef helper(x, k=2): return x * k\npart = functools.partial(helper, k=3)\n"
+        "class Holder: method = helper\n"
+        "def fn(x): return helper(x), part(x), Holder.method(x, 5), functools.partial(helper)(x)\n"
+    )
+
+    def make():
+        namespace = {"__name__": "console"}
+        exec(compile(source, "<stdin>", "exec"), namespace)
+        return namespace["fn"], Opaque(namespace)
+
+    pair = Pair(make)
+    pair.call(X)
+    pair.call(X, captures=False)
+    for change in (lambda x, k=2: x - k, lambda x, k=2, *, s=1: x * 50, lambda x, k: x.sum() + k):
+        for side in (pair.eager_state, pair.state):
+            side.value["helper"].__code__ = change.__code__
+        pair.call(X)
+        pair.call(X)

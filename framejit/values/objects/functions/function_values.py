@@ -147,7 +147,7 @@ def bind(frame: Frame, fn: CallableValue, args: list[Value], kwargs: dict[str, V
 def _is_library(filename: str) -> bool:
     """Whether a file belongs to the standard library or an installed package."""
     paths = sysconfig.get_paths()
-    return filename.startswith("<") or any(
+    return filename.startswith("<frozen ") or any(
         filename.startswith(paths[p] + os.sep) for p in ("stdlib", "purelib", "platlib")
     )
 
