@@ -1,20 +1,22 @@
-"""`x[i]` with a tensor without dimensions, or a number read from one, as the index: the graph takes the element out.
+"""`x[i]` with a tensor without dimensions, or a number read from one, as the index: the graph takes the element out. So
+it does with `x[i : i + 4]`, a slice whose length is known though its ends are numbers read from tensors, as of a queue
+with a pointer in a buffer.
 
 Torch's own indexing would read the number. The graph copies what stands there (`tensors/copies.py`), and where the
-element leaves captured code, it is taken once more, as a view. Where the number is out of range the graph raises, and
-plain Python goes on, and raises what the program does.
+element leaves captured code, it is taken once more, as a view. Where the number is out of range, or a slice goes beyond
+an end, the graph raises, and plain Python goes on, and raises or cuts off what the program does.
 """
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, SliceValue
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import Copy
@@ -28,6 +30,16 @@ _REASON: Final = "a view of the element that data decides"
 _HINT: Final = "copy what was taken out (`x[i].clone()`), or use torch.index_select"
 _SELECTING: Final = (torch.int64, torch.int32, torch.int16, torch.int8)
 """What torch indexes with as with a number; uint8 and bool are masks."""
+
+
+class _Position(NamedTuple):
+    """Where a key has a number of data: a tensor with the number, the dimension that it is for, and how many elements
+    are taken from `start` on; None for one, whose dimension goes."""
+
+    index: TensorValue
+    dim: int
+    length: int | None
+    start: ReadNumberValue | None = None
 
 
 class TakenElement(Copy):
@@ -64,21 +76,24 @@ def element(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
         return None
     rest, positions = found
     graph = frame.capture.graph
-    indices = [value.tensor if isinstance(value, ReadNumberValue) else value for value, _ in positions]
-    taken = TakenElement(frame, tensor, key, indices)
+    taken = TakenElement(frame, tensor, key, [position.index for position in positions])
     result = tensor if rest is None else graph.call(operator.getitem, [tensor, rest])
     assert isinstance(result, TensorValue)
-    dims = [dim for _, dim in positions]
-    if any(result.fake.shape[dim] == 0 for dim in dims):
+    lengths = {position.dim: position.length for position in positions}
+    if any(result.fake.shape[dim] < (length or 1) for dim, length in lengths.items()):
         return None
-    strides = [stride for dim, stride in enumerate(result.fake.stride()) if dim not in dims]
+    left = [dim for dim in range(result.fake.dim()) if lengths.get(dim, 0) is not None]
+    sizes = [lengths.get(dim, result.fake.shape[dim]) for dim in left]
     with graph.metadata.faking():
-        copied = torch.empty([size for dim, size in enumerate(result.fake.shape) if dim not in dims])
-    if list(copied.stride()) != strides:
+        copied = torch.empty(sizes)
+    if list(copied.stride()) != [result.fake.stride(dim) for dim in left]:
         return None
-    for index, dim in zip(reversed(indices), reversed(dims)):
-        result = graph.call(operator.getitem, [result, _at(frame, index, dim)])
-        result = graph.call("select", [result, ConstantValue(dim), ConstantValue(0)], is_method=True)
+    for position in positions:
+        _check_ends(frame, position, result.fake.shape[position.dim])
+    for position in reversed(positions):
+        result = graph.call(operator.getitem, [result, _at(frame, position)])
+        if position.length is None:
+            result = graph.call("select", [result, ConstantValue(position.dim), ConstantValue(0)], is_method=True)
     assert isinstance(result, TensorValue)
     taken.fake, result.copy_of = result.fake, taken
     graph.copies.append(taken)
@@ -90,21 +105,25 @@ def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> 
     found = _positions(frame, tensor, key)
     if found is None or len(found[1]) != 1:
         return None
-    rest, [(position, dim)] = found
+    rest, [position] = found
     graph = frame.capture.graph
     target = tensor if rest is None else graph.call(operator.getitem, [tensor, rest])
     assert isinstance(target, TensorValue)
-    index = position.tensor if isinstance(position, ReadNumberValue) else position
+    if position.length is not None and target.fake.shape[position.dim] < position.length:
+        return None
     takes_floats = tensor.fake.dtype in (torch.float32, torch.float64)
     if isinstance(given, ReadNumberValue) and given.cls is float and takes_floats:
         given = given.in_dtype(tensor.fake.dtype)
     if isinstance(given, TensorValue):
-        shape = [size for d, size in enumerate(target.fake.shape) if d != dim]
+        shape = [*target.fake.shape]
+        shape[position.dim : position.dim + 1] = [] if position.length is None else [position.length]
         extra = given.fake.dim() - len(shape)
         if given.fake.device != tensor.fake.device or given.cls not in _PLAIN or given.fake._has_symbolic_sizes_strides:
             return None
         if extra > 0 and any(size != 1 for size in given.fake.shape[:extra]):
             return None
+        if position.length is not None and _shares_memory(given, tensor):
+            return None  # which may overlap, for which torch raises
         if given.fake.is_complex() and not tensor.fake.is_complex():
             return None  # which warns
         value: Value = given
@@ -114,51 +133,93 @@ def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> 
             value = graph.call("clone", [value], is_method=True)
         if extra > 0:
             value = graph.call("reshape", [value, ConstantValue(tuple(given.fake.shape[extra:]))], is_method=True)
-        value = graph.call("expand", [value, ConstantValue(tuple(shape))], is_method=True)
-        given = graph.call("unsqueeze", [value, ConstantValue(dim)], is_method=True)
+        given = graph.call("expand", [value, ConstantValue(tuple(shape))], is_method=True)
+        if position.length is None:
+            given = graph.call("unsqueeze", [given, ConstantValue(position.dim)], is_method=True)
     elif not isinstance(given, ConstantValue) or type(given.value) not in (int, float, bool):
         return None
-    graph.call(operator.setitem, [target, _at(frame, index, dim), given])
+    _check_ends(frame, position, target.fake.shape[position.dim])
+    graph.call(operator.setitem, [target, _at(frame, position), given])
     return NONE
 
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def _at(frame: Frame, index: TensorValue, dim: int) -> Value:
-    """The key that takes one element along a dimension, which stays."""
+def _shares_memory(given: TensorValue, tensor: TensorValue) -> bool:
+    """Whether a tensor lies in the memory of another one, or would if the graph had not copied it."""
+    storage = tensor.fake.untyped_storage()._cdata
+    return given.fake.untyped_storage()._cdata == storage or given.copy_of is not None and storage in given.copy_of.of
+
+
+def _at(frame: Frame, position: _Position) -> Value:
+    """The key that takes what stands at a position along its dimension, which stays."""
     graph = frame.capture.graph
-    position: Value = index
-    if index.fake.dtype != torch.int64:
-        position = graph.call("to", [position, ConstantValue(torch.int64)], is_method=True)
-    position = graph.call("reshape", [position, ConstantValue((1,))], is_method=True)
-    return TupleValue([WHOLE] * dim + [position])
+    places: Value = position.index
+    if position.index.fake.dtype != torch.int64:
+        places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
+    if position.length is None:
+        places = graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
+    else:
+        ahead = graph.call(torch.arange, [ConstantValue(position.length)])
+        places = graph.call(operator.add, [places, ahead])
+    return TupleValue([WHOLE] * position.dim + [places])
 
 
-def _positions(
-    frame: Frame, tensor: TensorValue, key: Value
-) -> tuple[Value | None, list[tuple[TensorValue | ReadNumberValue, int]]] | None:
-    """The key with all of each dimension in the place of numbers of data (None if that is all), and these numbers, each
-    with the dimension that it is for in what that key gives. None for keys that are not followed."""
+def _positions(frame: Frame, tensor: TensorValue, key: Value) -> tuple[Value | None, list[_Position]] | None:
+    """The key with all of each dimension in the place of numbers of data (None if that is all), and where these are, by
+    the dimensions of what that key gives. None for keys that are not followed."""
     items = key.items if isinstance(key, TupleValue) else [key]
-    if not any(_is_number(item) for item in items) or not _can_be_taken_from(frame, tensor):
+    if not any(map(_is_of_data, items)) or not _can_be_taken_from(frame, tensor):
         return None
-    if not all(_is_number(item) or _is_basic(item) for item in items):
+    if not all(_is_of_data(item) or _is_basic(item) for item in items):
         return None
     given = [item for item in items if not _is_none(item) and not _is_ellipsis(item)]
     if len(given) > tensor.fake.dim() or sum(map(_is_ellipsis, items)) > 1:
         return None
-    dim, positions = 0, list[tuple[TensorValue | ReadNumberValue, int]]()
+    dim, positions = 0, list[_Position]()
     for item in items:
         if _is_ellipsis(item):
             dim += tensor.fake.dim() - len(given)
-        elif isinstance(item, (TensorValue, ReadNumberValue)):
-            positions.append((item, dim))
+        elif _is_of_data(item):
+            positions.append(_position(item, dim))
             dim += 1
         elif not isinstance(item, ConstantValue) or type(item.value) is not int:
             dim += 1
-    rest = [WHOLE if _is_number(item) else item for item in items]
+    rest = [WHOLE if _is_of_data(item) else item for item in items]
     return (None if all(item is WHOLE for item in rest) else TupleValue(rest)), positions
+
+
+def _check_ends(frame: Frame, position: _Position, size: int) -> None:
+    """Have the graph assert that a slice lies within its dimension: a number below 0 would count from the end, one that
+    is too large would cut the slice off, and what can't be written as a whole must not be begun."""
+    start, length = position.start, position.length
+    if start is not None and length is not None and not 0 <= start.bounds[0] <= start.bounds[1] <= size - length:
+        graph = frame.capture.graph
+        ends = {"min": ConstantValue(0), "max": ConstantValue(size - length)}
+        within = graph.call("clamp", [position.index], ends, is_method=True)
+        start.check(graph.call(torch.eq, [position.index, within]))
+
+
+def _position(item: Value, dim: int) -> _Position:
+    if isinstance(item, SliceValue):
+        start = item.parts[0]
+        assert isinstance(start, ReadNumberValue)
+        return _Position(start.tensor, dim, _length(item), start)
+    tensor = item.tensor if isinstance(item, ReadNumberValue) else item
+    assert isinstance(tensor, TensorValue)
+    return _Position(tensor, dim, None)
+
+
+def _length(part: SliceValue) -> int | None:
+    """How many elements a slice has whose ends are a known number of elements apart; None for other slices."""
+    start, stop, step = part.parts
+    if not isinstance(start, ReadNumberValue) or not isinstance(stop, ReadNumberValue):
+        return None
+    if not isinstance(step, ConstantValue) or step.value not in (None, 1) or not _is_number(start):
+        return None
+    distance = stop.distance_from(start)
+    return distance if distance is not None and distance >= 0 else None
 
 
 def _can_be_taken_from(frame: Frame, tensor: TensorValue) -> bool:
@@ -172,6 +233,10 @@ def _can_be_taken_from(frame: Frame, tensor: TensorValue) -> bool:
         and not torch.is_inference_mode_enabled()
         and not frame.capture.transforms
     )
+
+
+def _is_of_data(item: Value) -> bool:
+    return _length(item) is not None if isinstance(item, SliceValue) else _is_number(item)
 
 
 def _is_number(item: Value) -> bool:

@@ -222,7 +222,21 @@ def _compute_ints(
     numbers = [_as_int(value) for value in operands]
     made = frame.capture.graph.call(torch.clone if function is operator.pos else function, numbers)
     assert isinstance(made, TensorValue)
-    return read.like(made, (min(corners), max(corners)))
+    result = read.like(made, (min(corners), max(corners)))
+    added = _added(function, read, operands)
+    if added is not None:
+        result.base, result.ahead = read.base or read, read.ahead + added
+    return result
+
+
+def _added(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> int | None:
+    """The constant that an int is added to; None for everything else that is done to it."""
+    if function not in _SUMS or read.cls is not int or function is operator.sub and operands[0] is not read:
+        return None
+    other = operands[1] if operands[0] is read else operands[0]
+    if not isinstance(other, ConstantValue):
+        return None
+    return int(other.value if function is operator.add else -other.value)
 
 
 def _narrow(frame: Frame, value: Value, most: int = _SMALL) -> tuple[float, float]:

@@ -65,7 +65,8 @@ class ReadNumberValue(Value):
     `is_argument`: whether operations that take nothing but a number get one, which the graph reads: backends can't fuse
     such a graph, and otherwise it breaks in two that they can. `digits`: the dtype that holds it as it is, where it was
     read from one; None for what was computed. `is_either`: whether it may be an int instead, of the same value, as
-    `max(number, 1)` may. `was_read`: whether the tensor has what was read, with nothing computed of it.
+    `max(number, 1)` may. `was_read`: whether the tensor has what was read, with nothing computed of it. `base`: of an
+    int that is a sum of another one and a constant, the other one, and `ahead` the constant.
     """
 
     built_once = True
@@ -82,6 +83,8 @@ class ReadNumberValue(Value):
         self.was_read = was_read
         self.size: Any = None  # that it was taken for, as a SymInt
         self.below: dict[int, fx.Node] = {}  # by what it is asserted to be below
+        self.base: ReadNumberValue | None = None
+        self.ahead = 0
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -201,6 +204,11 @@ class ReadNumberValue(Value):
         if dtype is torch.float64 or self.digits is not None and torch.finfo(self.digits).max <= most:
             return True
         return -most <= self.bounds[0] <= self.bounds[1] <= most
+
+    def distance_from(self, other: ReadNumberValue) -> int | None:
+        """How much greater than another one the number is, where that is known."""
+        same = self.cls is int and (self.base or self) is (other.base or other)
+        return self.ahead - other.ahead if same else None
 
     def in_dtype(self, dtype: torch.dtype) -> Value:
         """The number as a tensor without dimensions."""
