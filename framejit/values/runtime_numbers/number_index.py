@@ -36,7 +36,7 @@ class _Position(NamedTuple):
     """Where a key has a number of data: a tensor with the number, the dimension that it is for, and how many elements
     are taken from `start` on; None for one, whose dimension goes."""
 
-    index: TensorValue
+    number: TensorValue
     dim: int
     length: int | None
     start: ReadNumberValue | None = None
@@ -76,17 +76,16 @@ def element(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
         return None
     rest, positions = found
     graph = frame.capture.graph
-    taken = TakenElement(frame, tensor, key, [position.index for position in positions])
+    taken = TakenElement(frame, tensor, key, [position.number for position in positions])
     result = tensor if rest is None else graph.call(operator.getitem, [tensor, rest])
     assert isinstance(result, TensorValue)
     lengths = {position.dim: position.length for position in positions}
     if any(result.fake.shape[dim] < (length or 1) for dim, length in lengths.items()):
         return None
-    left = [dim for dim in range(result.fake.dim()) if lengths.get(dim, 0) is not None]
-    sizes = [lengths.get(dim, result.fake.shape[dim]) for dim in left]
+    sizes = [(dim, lengths.get(dim, size)) for dim, size in enumerate(result.fake.shape)]
     with graph.metadata.faking():
-        copied = torch.empty(sizes)
-    if list(copied.stride()) != [result.fake.stride(dim) for dim in left]:
+        copied = torch.empty([size for _, size in sizes if size is not None])
+    if list(copied.stride()) != [result.fake.stride(dim) for dim, size in sizes if size is not None]:
         return None
     for position in positions:
         _check_ends(frame, position, result.fake.shape[position.dim])
@@ -155,8 +154,8 @@ def _shares_memory(given: TensorValue, tensor: TensorValue) -> bool:
 def _at(frame: Frame, position: _Position) -> Value:
     """The key that takes what stands at a position along its dimension, which stays."""
     graph = frame.capture.graph
-    places: Value = position.index
-    if position.index.fake.dtype != torch.int64:
+    places: Value = position.number
+    if position.number.fake.dtype != torch.int64:
         places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
     if position.length is None:
         places = graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
@@ -196,9 +195,9 @@ def _check_ends(frame: Frame, position: _Position, size: int) -> None:
     start, length = position.start, position.length
     if start is not None and length is not None and not 0 <= start.bounds[0] <= start.bounds[1] <= size - length:
         graph = frame.capture.graph
-        ends = {"min": ConstantValue(0), "max": ConstantValue(size - length)}
-        within = graph.call("clamp", [position.index], ends, is_method=True)
-        start.check(graph.call(torch.eq, [position.index, within]))
+        ends: dict[str, Value] = {"min": ConstantValue(0), "max": ConstantValue(size - length)}
+        within = graph.call("clamp", [position.number], ends, is_method=True)
+        start.check(graph.call(torch.eq, [position.number, within]))
 
 
 def _position(item: Value, dim: int) -> _Position:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from framejit.guards.computed_numbers import is_reached
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.folding import fold
 from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue, is_there
-from framejit.values.runtime_numbers.size_number import place_of
+from framejit.values.runtime_numbers.size_number import as_float
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
@@ -64,12 +63,15 @@ def compute(frame: Frame, function: Callable[..., Any], *operands: Value) -> Val
 
 def _beside_float(read: ReadNumberValue, value: Value) -> Value:
     """What Python computes with beside a float: an int that is not assumed becomes one."""
-    if isinstance(value, SymIntValue) and not value.is_of_data():
-        place = place_of(value)
-        if is_reached(place):
-            value = SymNumberValue(read.capture, int(value.size.node.hint), place)
+    if isinstance(value, SymIntValue):
+        return _float_of(read, value) or value
     found = value.as_float() if isinstance(value, SymNumberValue) else None
     return value if found is None else found
+
+
+def _float_of(read: ReadNumberValue, size: SymIntValue) -> Value | None:
+    """An int that is not assumed, as a float that replacement code computes; None where that can't be done."""
+    return None if size.is_of_data() else as_float(read.capture, size)
 
 
 def _called(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> Value:
@@ -104,7 +106,7 @@ def _chosen(frame: Frame, function: Callable[..., Any], first: Value, second: Va
         return None
     is_second = compare_numbers(frame, operator.gt if function is max else operator.lt, second, first)
     assert isinstance(is_second, ReadNumberValue)
-    numbers = [_as_int(value) if classes == [int, int] else _as_float(value) for value in (second, first)]
+    numbers = [_as_int(value) if classes == [int, int] else _as_float(read, value) for value in (second, first)]
     made = frame.capture.graph.call(torch.where, [is_second.tensor, *numbers])
     assert isinstance(made, TensorValue)
     lows, highs = zip(*(_bounds(value) for value in (first, second)))
@@ -135,7 +137,7 @@ def compare_numbers(frame: Frame, function: Callable[..., Any], a: Value, b: Val
     else:
         for value in (a, b):
             _narrow(frame, value, LARGEST_EXACT)
-        numbers = [_as_float(value) for value in (a, b)]
+        numbers = [_as_float(read, value) for value in (a, b)]
     made = frame.capture.graph.call(function, numbers)
     assert isinstance(made, TensorValue)
     return read.like(made, (0, 1))
@@ -163,13 +165,22 @@ def _class_of(value: Value, read: ReadNumberValue) -> type | None:
         return float
     if isinstance(value, SymNumberValue) and type(value.value) is float and device.type == "cpu":
         return float
+    if isinstance(value, SymIntValue) and device.type == "cpu" and _is_exact(read, value):
+        return int
     return None
+
+
+def _is_exact(read: ReadNumberValue, size: SymIntValue) -> bool:
+    """Whether an int that is not assumed is one that a float may be, too, which is a guard."""
+    if _float_of(read, size) is None:
+        return False
+    return bool(size.size <= LARGEST_EXACT) and bool(size.size >= -LARGEST_EXACT)
 
 
 def _compute_floats(
     frame: Frame, function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]
 ) -> Value:
-    numbers = [_as_float(value) for value in operands]
+    numbers = [_as_float(read, value) for value in operands]
     limits = [_bounds(value) for value in operands]
     if function is operator.pow and isinstance(operands[0], SymNumberValue):
         limits[0] = _guarded_bounds(operands[0])
@@ -189,8 +200,12 @@ def _compute_floats(
     return read.like(made, _bounds_of(function, limits))
 
 
-def _as_float(value: Value) -> Value:
+def _as_float(read: ReadNumberValue, value: Value) -> Value:
     """A number as what stands for it in arithmetic with floats."""
+    if isinstance(value, SymIntValue):
+        size = _float_of(read, value)
+        assert size is not None  # so its class said
+        value = size
     if not isinstance(value, (ReadNumberValue, SymNumberValue)):
         return ConstantValue(float(value.constant()))
     number = value.in_dtype(torch.float64)
@@ -241,7 +256,10 @@ def _added(function: Callable[..., Any], read: ReadNumberValue, operands: Sequen
 
 def _narrow(frame: Frame, value: Value, most: int = _SMALL) -> tuple[float, float]:
     """The bounds of an int; where it could be any of int64, the graph asserts that it is small. Where it is not, the
-    call goes on in plain Python."""
+    call goes on in plain Python. That one that is not assumed is small is a guard."""
+    if isinstance(value, SymIntValue) and value.size < most and value.size > -most:
+        low, high = _bounds(value)
+        return max(low, 1 - most), min(high, most - 1)
     if not isinstance(value, ReadNumberValue) or value.cls is not int or max(map(abs, value.bounds)) <= LARGEST_EXACT:
         return _bounds(value)
     graph = frame.capture.graph
@@ -276,6 +294,9 @@ def _bounds(value: Value) -> tuple[float, float]:
         return value.bounds
     if isinstance(value, ConstantValue):
         return value.value, value.value
+    if isinstance(value, SymIntValue):
+        low, high = value.size.node.expression.bounds
+        return max(low, -LARGEST_EXACT), min(high, LARGEST_EXACT)
     return -math.inf, math.inf
 
 
