@@ -284,7 +284,9 @@ class _Selection:
         made = self.graph.call(torch.where, [self.condition, *numbers])
         assert isinstance(made, TensorValue)
         bounds = min(low for low, _ in limits), max(high for _, high in limits)
-        return ReadNumberValue(self.capture, made, self.seq, self.refusal, bounds, is_argument=False)
+        number = ReadNumberValue(self.capture, made, self.seq, self.refusal, bounds, is_argument=False)
+        number.is_choice = True
+        return number
 
     def _tensor(self, a: TensorValue, b: TensorValue) -> Value:
         if not _are_alike(a, b) or a.fake.device != self.condition.fake.device:

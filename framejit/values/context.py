@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from framejit.fakes.metadata import Metadata, SymbolicLayout
     from framejit.guards.guard import Guard
     from framejit.guards.sources import Source
-    from framejit.signals import Raised, ResultPlace, Unsupported
+    from framejit.signals import Raised, ResultPlace, Selecting, Unsupported
     from framejit.symbols.expression import Expression
     from framejit.symbols.open_dim import OpenDim
     from framejit.values.base import Value
@@ -133,6 +133,7 @@ class Capture(Protocol):
     mode_changes: list[Any]
     whole_functions: set[type]
     takes_gradients: bool
+    selecting: Selecting | None
     says_compiling: bool
     said_compiling: bool
 

@@ -258,8 +258,8 @@ def _narrow(frame: Frame, value: Value, most: int = _SMALL) -> tuple[float, floa
     """The bounds of an int; where it could be any of int64, the graph asserts that it is small. Where it is not, the
     call goes on in plain Python. That one that is not assumed is small is a guard."""
     if isinstance(value, SymIntValue) and value.size < most and value.size > -most:
-        low, high = _bounds(value)
-        return max(low, 1 - most), min(high, most - 1)
+        bounds = _bounds(value)
+        return max(bounds[0], 1 - most), min(bounds[1], most - 1)
     if not isinstance(value, ReadNumberValue) or value.cls is not int or max(map(abs, value.bounds)) <= LARGEST_EXACT:
         return _bounds(value)
     graph = frame.capture.graph

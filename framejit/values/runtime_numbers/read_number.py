@@ -22,6 +22,7 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.runtime_numbers.kept_counts import answer_of_count
 from framejit.values.sym_number import ELEMENTWISE
+from framejit.values.tensors.held_numbers import HeldNumber
 from framejit.values.tensors.tensor import NEEDS_DATA, TensorValue
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ _STAND_IN: Final = 0.5
 """The number that fakes of such operations are made with."""
 
 
-class ReadNumberValue(Value):
+class ReadNumberValue(HeldNumber):
     """A number read from a tensor by step `seq` of the capture.
 
     `tensor` is a copy of the number, without dimensions: of a float in float64, of an int in int64, of a bool in bool.
@@ -66,7 +67,9 @@ class ReadNumberValue(Value):
     such a graph, and otherwise it breaks in two that they can. `digits`: the dtype that holds it as it is, where it was
     read from one; None for what was computed. `is_either`: whether it may be an int instead, of the same value, as
     `max(number, 1)` may. `was_read`: whether the tensor has what was read, with nothing computed of it. `base`: of an
-    int that is a sum of another one and a constant, the other one, and `ahead` the constant.
+    int that is a sum of another one and a constant, the other one, and `ahead` the constant. `is_choice`: whether an
+    `if` on data left it, as a flag that turns of a loop may set; a branch by it breaks the graph where it stands, for
+    behind the last `if` that set the flag there may be much more that can be captured.
     """
 
     built_once = True
@@ -85,6 +88,7 @@ class ReadNumberValue(Value):
         self.below: dict[int, fx.Node] = {}  # by what it is asserted to be below
         self.base: ReadNumberValue | None = None
         self.ahead = 0
+        self.is_choice = False
         self._read: fx.Node | None = None
 
     def python_type(self) -> type:
@@ -107,6 +111,8 @@ class ReadNumberValue(Value):
 
     def truth(self, frame: Frame) -> bool:
         answer = self.answer(frame)
+        if answer is None and self.is_choice and self.capture.selecting is None:
+            raise self.refusal.again()
         return bool(self.must_be_known()) if answer is None else answer
 
     def answer(self, frame: Frame) -> bool | None:
@@ -155,9 +161,14 @@ class ReadNumberValue(Value):
         is_either: bool = False,
     ) -> ReadNumberValue:
         """A number that was computed from this one."""
-        return ReadNumberValue(
+        made = ReadNumberValue(
             self.capture, tensor, self.seq, self.refusal, bounds, self.is_argument, digits, is_either
         )
+        made.is_choice = self.is_choice
+        return made
+
+    def held_by(self, tensor: TensorValue) -> ReadNumberValue:
+        return self.like(tensor, self.bounds, self.digits, self.is_either)
 
     def argument_of(self, target: Any) -> Any:
         """The number as an argument of an operation: read where the graph runs."""

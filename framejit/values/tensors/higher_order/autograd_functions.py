@@ -28,6 +28,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
 from framejit.values.sym_number import SymNumberValue
+from framejit.values.tensors.held_numbers import HeldNumber
 from framejit.values.tensors.higher_order.function_backward import (
     can_be_traced,
     captured_backward,
@@ -179,7 +180,7 @@ class _Call:
             raise Unsupported(
                 "an autograd.Function given a list, dict or object, which may be changed before its backward", CODE
             )
-        self.handed = [_as_tensor(arg) if isinstance(arg, SymNumberValue) else arg for arg in self.args]
+        self.handed = [_as_tensor(arg) for arg in self.args]
         before, outside = set(graph.graph.nodes), effects.outside
         try:
             with torch.no_grad(), frame.capture.state_apart(), graph.taken_out():
@@ -225,7 +226,8 @@ class _Call:
         capture, tensors = self.frame.capture, [a for a in self.args if isinstance(a, TensorValue)]
         kept = kept_of(self.ctx.saved, self.ctx.attributes) if self.cls not in capture.whole_functions else None
         may_lack_gradients = not self.ctx.makes_zeros and constant.count(False) > 1
-        if kept is None or may_lack_gradients or not can_be_traced(made, self.handed):
+        others = [arg for arg in self.handed if not isinstance(arg, TensorValue)]
+        if kept is None or may_lack_gradients or not can_be_traced(made, tensors, others):
             return OpaqueCall(apply, name, why), []
         ctx = ContextValue(self.cls, [])
         found = captured_backward(
@@ -277,8 +279,13 @@ class _Call:
             return list(Recorded.apply(*inputs))
 
 
-def _as_tensor(number: SymNumberValue) -> Value:
-    """A number that is not assumed as a tensor that holds it exactly, from which the call takes it."""
+def _as_tensor(number: Value) -> Value:
+    """A number that is not assumed, or was read from a tensor, as a tensor that holds it exactly, from which the call
+    takes it."""
+    if isinstance(number, HeldNumber) and not number.is_either:
+        return number.tensor
+    if not isinstance(number, SymNumberValue):
+        return number
     tensor = number.in_dtype(torch.float64 if number.python_type() is float else torch.int64)
     return number if tensor is None else tensor
 

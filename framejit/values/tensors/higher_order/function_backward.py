@@ -20,10 +20,11 @@ from framejit.guards.sources import BinarySource, CallSource, PairSource, Source
 from framejit.late_dataclass import dataclass
 from framejit.signals import FunctionStaysWhole, Raised, Restart, SkipFrame, Unsupported
 from framejit.values.base import Value, deep_realize
-from framejit.values.constant import NONE, ConstantValue
+from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.sequence import TupleValue
 from framejit.values.sym_int import SIZE
 from framejit.values.sym_number import SymNumberValue
+from framejit.values.tensors.held_numbers import HeldNumber
 from framejit.values.tensors.higher_order.nested_graph import operand_node, refuse_data_sizes
 from framejit.values.tensors.tensor import TensorValue
 
@@ -56,7 +57,7 @@ class CapturedBackward:
 
 
 def kept_of(saved: list[Value], attributes: Mapping[str, Value]) -> Kept | None:
-    """What is kept, where all of it is tensors, constants and tuples of these; else None."""
+    """What is kept, where all of it is tensors, numbers read from such, constants and tuples of these; else None."""
     found = dict.fromkeys(value for value in saved if isinstance(value, TensorValue))
     n_saved = len(found)
     for value in attributes.values():
@@ -71,22 +72,21 @@ _SAVED = "saved_tensors"
 
 def _is_plain(value: Value, tensors: dict[TensorValue, None]) -> bool:
     """Whether a value has no state but tensors, which are added to `tensors`."""
-    if isinstance(value, TensorValue):
-        tensors.setdefault(value)
+    if isinstance(value, (TensorValue, HeldNumber)):
+        tensors.setdefault(value.tensor if isinstance(value, HeldNumber) else value)
         return True
     if isinstance(value, TupleValue):
         return value.python_type() in (tuple, torch.Size) and all(_is_plain(item, tensors) for item in value.items)
     return value.is_constant()
 
 
-def can_be_traced(nodes: Sequence[fx.Node], args: Sequence[Value]) -> bool:
-    """Whether a forward is a list of operations that is the same for each call. `nodes`: what it consists of. `args`:
-    those of `apply`."""
-    tensors = [arg for arg in args if isinstance(arg, TensorValue)]
+def can_be_traced(nodes: Sequence[fx.Node], tensors: Sequence[TensorValue], others: Sequence[Value]) -> bool:
+    """Whether a forward is a list of operations that is the same for each call. `nodes`: what it consists of.
+    `tensors`, `others`: the arguments of `apply`."""
     if len({tensor.node for tensor in tensors}) < len(tensors):
         return False  # a gradient for each
     # ints that nothing is computed with, such as the number of a step, may be sizes
-    sizes = {node for arg in args if not isinstance(arg, TensorValue) and isinstance(node := arg.proxy(), fx.Node)}
+    sizes = {node for arg in others if isinstance(node := arg.proxy(), fx.Node)}
     if any(sizes.intersection(node.all_input_nodes) for node in nodes):
         return False
     return not any(map(_is_odd, nodes)) and not _writes_outside(nodes)
@@ -146,6 +146,8 @@ def captured_backward(
             answer = frame.call(_undecorated(frame, cls, cls_value, ctx), [ctx, *given], {})
             answer = deep_realize(frame, [answer])[0]
         found = list(answer.items) if isinstance(answer, TupleValue) else [answer]
+        while len(found) > len(args) and is_none(found[-1]):  # of arguments that were left out
+            found.pop()
         inputs = {*graph.placeholders}
         made = dict.fromkeys(node for node in graph.graph.nodes if node not in before and node not in inputs)
         kept_inputs = _numbers_taken(capture, kept_numbers, made)
@@ -269,6 +271,10 @@ def _gradients(frame: Frame, results: Sequence[TensorValue]) -> list[torch.Tenso
 def _replaced(value: Value, stands_for: Mapping[Value, Value]) -> Value:
     if isinstance(value, (TensorValue, SymNumberValue)):
         return stands_for[value]
+    if isinstance(value, HeldNumber):
+        kept = stands_for[value.tensor]
+        assert isinstance(kept, TensorValue)
+        return value.held_by(kept)
     if isinstance(value, TupleValue):
         return TupleValue([_replaced(item, stands_for) for item in value.items]) if value.cls is tuple else value
     return value
