@@ -89,9 +89,28 @@ def asked(x, w):
     )
 
 
+def written_and_asked(x, w):
+    with torch.no_grad():
+        x.mul_(2)
+        first = x.is_leaf
+        x.copy_(w.detach())
+    return first, x.is_leaf, x + 1
+
+
+def data_written_and_asked(x, w):
+    x.data.mul_(w.data)
+    return x.is_leaf, x + 1
+
+
+def given_a_history_and_asked(x, w):
+    x.mul_(w)
+    return x.is_leaf, x + 1
+
+
 FUNCTIONS = [
     views, results, view_first, the_argument, mathematics, in_place, in_place_with_gradients, part_written, copied,
     detached, data_written, without_gradients, with_gradients, inference, partly_inference, asked,
+    written_and_asked, data_written_and_asked, given_a_history_and_asked,
 ]
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
 
@@ -181,7 +200,7 @@ def after_a_write(tensors):
 def test_facts_and_gradients(function, dynamic):
     compiled = framejit.optimize(function, dynamic=dynamic)
     for mode in MODES:
-        if function is data_written and dynamic and mode == "inference":
+        if function in (data_written, data_written_and_asked) and dynamic and mode == "inference":
             continue  # there fakes with symbolic sizes count a write to `x.data` as one to x
         for make in ARGUMENTS:
             for weights in (False, True):

@@ -138,6 +138,11 @@ class TensorValue(Value):
         found = frame.attribute_of_override(self, name)
         return self.torch_getattr(frame, name) if found is None else found
 
+    def _stays_leaf(self, real: torch.Tensor) -> bool:
+        """Whether an input that is a leaf is one whatever was written into it: without gradients every tensor is, and
+        into a leaf that wants some nothing is written that has a history."""
+        return not self.fake.requires_grad or real.requires_grad and self.fake.is_leaf
+
     def torch_getattr(self, frame: Frame, name: str) -> Value:
         """The attribute that torch has under this name, whatever the class of the tensor has."""
         if name in ("is_leaf", "output_nr", "grad", "grad_fn") and self.fake.requires_grad:
@@ -146,11 +151,11 @@ class TensorValue(Value):
                 return self._of_cut(self.cut, name)
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
-                if id(self) in frame.capture.effects.written_tensors:
+                real = frame.capture.real_object(self)
+                stays = name == "is_leaf" and real.is_leaf and self._stays_leaf(real)
+                if id(self) in frame.capture.effects.written_tensors and not stays:
                     raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
-                return frame.wrap(
-                    getattr(frame.capture.real_object(self), name), self._attribute_source(self.source, name)
-                )
+                return frame.wrap(getattr(real, name), self._attribute_source(self.source, name))
             return self._metadata(frame, name)
         if name in READ_IN_GRAPH:
             return frame.capture.graph.call(getattr, [self, from_python(name)])
