@@ -72,6 +72,12 @@ def in_a_loop(x):
     return x * 1
 
 
+def slices(x):
+    first = x[:2] if x.mean() > 0.5 else x[2:]
+    rows = x.reshape(2, 2)
+    return first * 2 + (rows[0:1, :] if x.sum() > 2 else rows[1:, :])
+
+
 def numbers(x):
     scale = 0.5 if x.sum() > 2 else 2.0
     return x * scale, scale, (1 if x.max() > 2 else 7) + 1, x.sum() > 2 and scale
@@ -108,7 +114,7 @@ def of_integers(x):
 
 
 ONE_GRAPH = [
-    with_else, without_else, returns, three_ways, conditional_expression, either_condition, neither, in_a_loop,
+    slices, with_else, without_else, returns, three_ways, conditional_expression, either_condition, neither, in_a_loop,
     of_truth, swapped, inlined, of_a_guard, of_integers,
 ]
 
