@@ -8,6 +8,7 @@ from framejit.interpreter.opcodes import opcode
 from framejit.interpreter.selected_branches import Meeting, truth_at_jump
 from framejit.values.base import realize
 from framejit.values.constant import ConstantValue, SliceValue
+from framejit.values.runtime_numbers.changed_elements import changed_element
 from framejit.values.runtime_numbers.read_number import negated, read_bool
 from framejit.values.tensors.tensor import TensorValue
 
@@ -30,7 +31,20 @@ def binary_op(frame: Frame, ins: Instruction) -> None:
         binary_subscr(frame, ins)
         return
     b, a = frame.pop(), frame.pop()
-    frame.push(frame.binary(_SYMBOLS[index % 13], a, b, index >= 13))
+    symbol, at = _SYMBOLS[index % 13], _stored_at(frame) if index >= 13 else []
+    changed = changed_element(frame, symbol, a, b, at) if at else None
+    frame.push(frame.binary(symbol, a, b, index >= 13) if changed is None else changed)
+
+
+def _stored_at(frame: Frame) -> list[Any]:
+    """The container and the key that the instructions behind this one store its result under, as those of `x[i] += y`
+    do; empty for other instructions."""
+    for operands, store in ((2, "STORE_SUBSCR"), (3, "STORE_SLICE")):
+        behind = frame.instructions[frame.pc + 1 : frame.pc + 1 + operands + 1]
+        swaps = [(ins.name, ins.arg) for ins in behind[:-1]]
+        if swaps == [("SWAP", depth) for depth in range(operands + 1, 1, -1)] and behind[-1].name == store:
+            return frame.stack[-operands:]
+    return []
 
 
 @opcode("COMPARE_OP")

@@ -90,7 +90,7 @@ def element(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
     for position in positions:
         _check_ends(frame, position, result.fake.shape[position.dim])
     for position in reversed(positions):
-        result = graph.call(operator.getitem, [result, _at(frame, position)])
+        result = graph.call(operator.getitem, [result, _at(frame, [position])])
         if position.length is None:
             result = graph.call("select", [result, ConstantValue(position.dim), ConstantValue(0)], is_method=True)
     assert isinstance(result, TensorValue)
@@ -102,26 +102,27 @@ def element(frame: Frame, tensor: TensorValue, key: Value) -> Value | None:
 def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> Value | None:
     """`tensor[key] = given`; None where no number of data is in the key, or it is not followed."""
     found = _positions(frame, tensor, key)
-    if found is None or len(found[1]) != 1:
+    if found is None or not _lie_together(found[1]):
         return None
-    rest, [position] = found
+    rest, positions = found
+    first, length = positions[0].dim, positions[0].length
     graph = frame.capture.graph
     target = tensor if rest is None else graph.call(operator.getitem, [tensor, rest])
     assert isinstance(target, TensorValue)
-    if position.length is not None and target.fake.shape[position.dim] < position.length:
+    if length is not None and target.fake.shape[first] < length:
         return None
     takes_floats = tensor.fake.dtype in (torch.float32, torch.float64)
     if isinstance(given, ReadNumberValue) and given.cls is float and takes_floats:
         given = given.in_dtype(tensor.fake.dtype)
     if isinstance(given, TensorValue):
         shape = [*target.fake.shape]
-        shape[position.dim : position.dim + 1] = [] if position.length is None else [position.length]
+        shape[first : first + len(positions)] = [] if length is None else [length]
         extra = given.fake.dim() - len(shape)
         if given.fake.device != tensor.fake.device or given.cls not in _PLAIN or given.fake._has_symbolic_sizes_strides:
             return None
         if extra > 0 and any(size != 1 for size in given.fake.shape[:extra]):
             return None
-        if position.length is not None and _shares_memory(given, tensor):
+        if length is not None and _shares_memory(given, tensor):
             return None  # which may overlap, for which torch raises
         if given.fake.is_complex() and not tensor.fake.is_complex():
             return None  # which warns
@@ -133,13 +134,19 @@ def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> 
         if extra > 0:
             value = graph.call("reshape", [value, ConstantValue(tuple(given.fake.shape[extra:]))], is_method=True)
         given = graph.call("expand", [value, ConstantValue(tuple(shape))], is_method=True)
-        if position.length is None:
-            given = graph.call("unsqueeze", [given, ConstantValue(position.dim)], is_method=True)
+        if length is None:
+            given = graph.call("unsqueeze", [given, ConstantValue(first)], is_method=True)
     elif not isinstance(given, ConstantValue) or type(given.value) not in (int, float, bool):
         return None
-    _check_ends(frame, position, target.fake.shape[position.dim])
-    graph.call(operator.setitem, [target, _at(frame, position), given])
+    _check_ends(frame, positions[0], target.fake.shape[first])
+    graph.call(operator.setitem, [target, _at(frame, positions), given])
     return NONE
+
+
+def _lie_together(positions: list[_Position]) -> bool:
+    """Whether one key takes what stands at several positions: a slice alone, or elements of dimensions in a row."""
+    in_a_row = all(position.dim == positions[0].dim + n for n, position in enumerate(positions))
+    return in_a_row and (len(positions) == 1 or all(position.length is None for position in positions))
 
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -151,18 +158,19 @@ def _shares_memory(given: TensorValue, tensor: TensorValue) -> bool:
     return given.fake.untyped_storage()._cdata == storage or given.copy_of is not None and storage in given.copy_of.of
 
 
-def _at(frame: Frame, position: _Position) -> Value:
-    """The key that takes what stands at a position along its dimension, which stays."""
+def _at(frame: Frame, positions: list[_Position]) -> Value:
+    """The key that takes what stands at positions that lie together; one dimension stays in their place."""
+    return TupleValue([WHOLE] * positions[0].dim + [_places(frame, position) for position in positions])
+
+
+def _places(frame: Frame, position: _Position) -> Value:
     graph = frame.capture.graph
     places: Value = position.number
     if position.number.fake.dtype != torch.int64:
         places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
     if position.length is None:
-        places = graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
-    else:
-        ahead = graph.call(torch.arange, [ConstantValue(position.length)])
-        places = graph.call(operator.add, [places, ahead])
-    return TupleValue([WHOLE] * position.dim + [places])
+        return graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
+    return graph.call(operator.add, [places, graph.call(torch.arange, [ConstantValue(position.length)])])
 
 
 def _positions(frame: Frame, tensor: TensorValue, key: Value) -> tuple[Value | None, list[_Position]] | None:

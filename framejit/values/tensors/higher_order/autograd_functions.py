@@ -28,6 +28,7 @@ from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
 from framejit.values.sym_number import SymNumberValue
+from framejit.values.tensors.counted_writes import count_a_write
 from framejit.values.tensors.held_numbers import HeldNumber
 from framejit.values.tensors.higher_order.function_backward import (
     can_be_traced,
@@ -148,14 +149,11 @@ class _Call:
         return TupleValue(parts) if isinstance(result, TupleValue) else parts[0]
 
     def _count_dirty(self) -> None:
-        """Autograd counts one more write of each tensor that is said to be written: a write into none of its
-        elements counts, and changes nothing."""
+        """Autograd counts one more write of each tensor that is said to be written."""
         for tensor in self.ctx.dirty:
             if not isinstance(tensor, TensorValue):
                 raise Unsupported("ctx.mark_dirty() of something that is no tensor", CODE)
-            zero = ConstantValue(0)
-            rows = tensor.call_method(self.frame, "unsqueeze", [zero], {})
-            rows.call_method(self.frame, "narrow", [zero, zero, zero], {}).call_method(self.frame, "zero_", [], {})
+            count_a_write(self.frame, tensor)
 
     def _outside(self, part: Value) -> Value:
         """What the caller gets for a part of the result, without a node in autograd's graph: arguments are given back
