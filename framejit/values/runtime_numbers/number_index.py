@@ -10,10 +10,11 @@ an end, the graph raises, and plain Python goes on, and raises or cuts off what 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
+from framejit.fakes.data_sizes import has_data_sizes
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue
@@ -22,6 +23,7 @@ from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import Copy
 from framejit.values.tensors.size_index import WHOLE
 from framejit.values.tensors.tensor import METHODS, TensorValue
+from framejit.values.wrap import from_python
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame
@@ -34,12 +36,12 @@ _SELECTING: Final = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 class _Position(NamedTuple):
     """Where a key has a number of data: a tensor with the number, the dimension that it is for, and how many elements
-    are taken from `start` on; None for one, whose dimension goes."""
+    are taken from there on, up to the second of `ends`; None for one, whose dimension goes."""
 
     number: TensorValue
     dim: int
-    length: int | None
-    start: ReadNumberValue | None = None
+    length: Any
+    ends: tuple[ReadNumberValue, ReadNumberValue] | None = None
 
 
 class TakenElement(Copy):
@@ -118,7 +120,9 @@ def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> 
         shape = [*target.fake.shape]
         shape[first : first + len(positions)] = [] if length is None else [length]
         extra = given.fake.dim() - len(shape)
-        if given.fake.device != tensor.fake.device or given.cls not in _PLAIN or given.fake._has_symbolic_sizes_strides:
+        if given.fake.device != tensor.fake.device or given.cls not in _PLAIN:
+            return None
+        if given.fake._has_symbolic_sizes_strides and (length is None or has_data_sizes(given.fake)):
             return None
         if extra > 0 and any(size != 1 for size in given.fake.shape[:extra]):
             return None
@@ -132,8 +136,8 @@ def set_element(frame: Frame, tensor: TensorValue, key: Value, given: Value) -> 
         elif given.fake.untyped_storage()._cdata == tensor.fake.untyped_storage()._cdata:
             value = graph.call("clone", [value], is_method=True)
         if extra > 0:
-            value = graph.call("reshape", [value, ConstantValue(tuple(given.fake.shape[extra:]))], is_method=True)
-        given = graph.call("expand", [value, ConstantValue(tuple(shape))], is_method=True)
+            value = graph.call("reshape", [value, from_python(tuple(given.fake.shape[extra:]))], is_method=True)
+        given = graph.call("expand", [value, from_python(tuple(shape))], is_method=True)
         if length is None:
             given = graph.call("unsqueeze", [given, ConstantValue(first)], is_method=True)
     elif not isinstance(given, ConstantValue) or type(given.value) not in (int, float, bool):
@@ -170,7 +174,7 @@ def _places(frame: Frame, position: _Position) -> Value:
         places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
     if position.length is None:
         return graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
-    return graph.call(operator.add, [places, graph.call(torch.arange, [ConstantValue(position.length)])])
+    return graph.call(operator.add, [places, graph.call(torch.arange, [from_python(position.length)])])
 
 
 def _positions(frame: Frame, tensor: TensorValue, key: Value) -> tuple[Value | None, list[_Position]] | None:
@@ -200,26 +204,29 @@ def _positions(frame: Frame, tensor: TensorValue, key: Value) -> tuple[Value | N
 def _check_ends(frame: Frame, position: _Position, size: int) -> None:
     """Have the graph assert that a slice lies within its dimension: a number below 0 would count from the end, one that
     is too large would cut the slice off, and what can't be written as a whole must not be begun."""
-    start, length = position.start, position.length
-    if start is not None and length is not None and not 0 <= start.bounds[0] <= start.bounds[1] <= size - length:
-        graph = frame.capture.graph
-        ends: dict[str, Value] = {"min": ConstantValue(0), "max": ConstantValue(size - length)}
-        within = graph.call("clamp", [position.number], ends, is_method=True)
-        start.check(graph.call(torch.eq, [position.number, within]))
+    if position.ends is None:
+        return
+    start, stop = position.ends
+    if 0 <= start.bounds[0] and stop.bounds[1] <= size:
+        return
+    graph = frame.capture.graph
+    begins = graph.call(torch.ge, [start.tensor, ConstantValue(0)])
+    start.check(graph.call(torch.logical_and, [begins, graph.call(torch.le, [stop.tensor, ConstantValue(size)])]))
 
 
 def _position(item: Value, dim: int) -> _Position:
     if isinstance(item, SliceValue):
-        start = item.parts[0]
-        assert isinstance(start, ReadNumberValue)
-        return _Position(start.tensor, dim, _length(item), start)
+        start, stop, _ = item.parts
+        assert isinstance(start, ReadNumberValue) and isinstance(stop, ReadNumberValue)
+        return _Position(start.tensor, dim, _length(item), (start, stop))
     tensor = item.tensor if isinstance(item, ReadNumberValue) else item
     assert isinstance(tensor, TensorValue)
     return _Position(tensor, dim, None)
 
 
-def _length(part: SliceValue) -> int | None:
-    """How many elements a slice has whose ends are a known number of elements apart; None for other slices."""
+def _length(part: SliceValue) -> Any:
+    """How many elements a slice has whose ends are that far apart, a size, whatever data says; None for other
+    slices."""
     start, stop, step = part.parts
     if not isinstance(start, ReadNumberValue) or not isinstance(stop, ReadNumberValue):
         return None

@@ -15,7 +15,7 @@ from framejit.values.folding import fold
 from framejit.values.runtime_numbers.number_calls import call_on_read
 from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue, is_there
 from framejit.values.runtime_numbers.size_number import as_float
-from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_int import SymIntValue, plain_or_size
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
@@ -244,14 +244,12 @@ def _compute_ints(
     return result
 
 
-def _added(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> int | None:
-    """The constant that an int is added to; None for everything else that is done to it."""
+def _added(function: Callable[..., Any], read: ReadNumberValue, operands: Sequence[Value]) -> Any:
+    """The constant or size that is added to an int; None for everything else that is done to it."""
     if function not in _SUMS or read.cls is not int or function is operator.sub and operands[0] is not read:
         return None
-    other = operands[1] if operands[0] is read else operands[0]
-    if not isinstance(other, ConstantValue):
-        return None
-    return int(other.value if function is operator.add else -other.value)
+    added = plain_or_size(operands[1] if operands[0] is read else operands[0])
+    return added if added is None or function is operator.add else -added
 
 
 def _narrow(frame: Frame, value: Value, most: int = _SMALL) -> tuple[float, float]:

@@ -67,9 +67,9 @@ class ReadNumberValue(HeldNumber):
     such a graph, and otherwise it breaks in two that they can. `digits`: the dtype that holds it as it is, where it was
     read from one; None for what was computed. `is_either`: whether it may be an int instead, of the same value, as
     `max(number, 1)` may. `was_read`: whether the tensor has what was read, with nothing computed of it. `base`: of an
-    int that is a sum of another one and a constant, the other one, and `ahead` the constant. `is_choice`: whether an
-    `if` on data left it, as a flag that turns of a loop may set; a branch by it breaks the graph where it stands, for
-    behind the last `if` that set the flag there may be much more that can be captured.
+    int that is a sum of another one and a constant or a size, the other one, and `ahead` what is added. `is_choice`:
+    whether an `if` on data left it, as a flag that turns of a loop may set; a branch by it breaks the graph where it
+    stands, for behind the last `if` that set the flag there may be much more that can be captured.
     """
 
     built_once = True
@@ -87,7 +87,7 @@ class ReadNumberValue(HeldNumber):
         self.size: Any = None  # that it was taken for, as a SymInt
         self.below: dict[int, fx.Node] = {}  # by what it is asserted to be below
         self.base: ReadNumberValue | None = None
-        self.ahead = 0
+        self.ahead: Any = 0
         self.is_choice = False
         self._read: fx.Node | None = None
 
@@ -216,8 +216,9 @@ class ReadNumberValue(HeldNumber):
             return True
         return -most <= self.bounds[0] <= self.bounds[1] <= most
 
-    def distance_from(self, other: ReadNumberValue) -> int | None:
-        """How much greater than another one the number is, where that is known."""
+    def distance_from(self, other: ReadNumberValue) -> Any:
+        """How much greater than another one the number is, an int or a SymInt, where no data decides that; else
+        None."""
         same = self.cls is int and (self.base or self) is (other.base or other)
         return self.ahead - other.ahead if same else None
 

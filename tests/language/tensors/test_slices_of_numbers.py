@@ -183,3 +183,29 @@ def test_a_step_with_a_queue(backend):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert not of_kind(log, "graph_break")
     assert len(of_kind(log, "capture_started")) <= 2
+
+
+def by_size(x, i, v):
+    at, count = int(i), v.shape[0]
+    taken = x[at : at + count] * 2
+    x[at : at + count] = v
+    x[at : at + count] += taken
+    return x + 1
+
+
+def ends_by_size(x, i, v):
+    at = i.item() + len(v)
+    x[at - len(v) : at] = 3.0
+    return x[at - len(v) : at + 1] * 2
+
+
+@pytest.mark.parametrize("program", [by_size, ends_by_size])
+def test_lengths_that_are_left_open(program):
+    pair = Pair(lambda: program)
+    for count in (2, 3, 4):
+        pair.call(X.clone(), torch.tensor(1), torch.randn(count, 3))
+    for count, i in ((5, 0), (2, 5), (3, 2)):
+        pair.call(X.clone(), torch.tensor(i), torch.randn(count, 3), captures=False)
+    assert not pair.breaks
+    for count, i in ((3, 6), (3, -1), (9, 0), (1, 2), (0, 1), (2, 3)):
+        pair.call(X.clone(), torch.tensor(i), torch.randn(count, 3))
