@@ -153,7 +153,7 @@ class _Selection:
         code, hint = NEEDS_DATA["__bool__"]
         self.refusal = Unsupported("bool() of a tensor needs its data", code, hint)
         if isinstance(value, ReadNumberValue):
-            self.seq, self.refusal = value.seq, value.refusal
+            self.seq, self.refusal = self.seq if value.is_choice else value.seq, value.refusal.again()
         self.known = set[int]()
         """The storages of what was there before the branches."""
         self.made: dict[tuple[int, int], Value] = {}
