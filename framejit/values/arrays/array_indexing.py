@@ -10,15 +10,17 @@ import torch
 
 from framejit.fakes.elementwise_strides import contiguous
 from framejit.signals import Raised
-from framejit.values.arrays.array_memory import number_of
+from framejit.values.arrays.array_memory import number_of, torch_dtype
 from framejit.values.arrays.constant_arrays import constant_array
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.sequence import ListValue, TupleValue
-from framejit.values.runtime_numbers.read_number import ReadNumberValue
+from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue
+from framejit.values.runtime_numbers.size_number import number_at_place
 from framejit.values.sym_int import SymIntValue
+from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -87,14 +89,29 @@ def item(frame: Frame, array: NumpyValue, key: Value) -> Value:
 
 def _number_at(frame: Frame, array: ArrayValue, place: Value) -> Value:
     """`array[place]` of an array with one dimension and an int that is not assumed."""
-    try:
-        with frame.catching():
-            part = frame.subscript(array.tensor, place)
-    except Raised:  # numpy says it in other words
-        part = NONE
-    if not isinstance(part, TensorValue) or part.fake.dim():
+    part = _part_at(frame, array, place)
+    if part is None or part.fake.dim():
         raise refused(f"a subscript of an array by {place.describe()}")
     return _copied(frame, part)
+
+
+def _part_at(frame: Frame, array: ArrayValue, key: Value) -> TensorValue | None:
+    """What stands under a key with an int that is not assumed; None where that is no view."""
+    try:
+        with frame.catching():
+            part = frame.subscript(array.tensor, key)
+    except Raised:  # numpy says it in other words
+        return None
+    return part if isinstance(part, TensorValue) else None
+
+
+def _is_open_place(frame: Frame, key: Value) -> bool:
+    """Whether a key is one int that is not assumed, or has such beside parts that are known."""
+    if isinstance(key, TupleValue):
+        parts = [realize(frame, part) for part in key.items]
+        others = [part for part in parts if not isinstance(part, SymIntValue)]
+        return len(others) < len(parts) and all(_plain_key(frame, part) is not NotImplemented for part in others)
+    return isinstance(key, SymIntValue) and not key.is_of_data()
 
 
 def _copied(frame: Frame, part: TensorValue) -> NumberValue:
@@ -135,34 +152,58 @@ def set_item(frame: Frame, array: NumpyValue, key: Value, value: Value) -> Value
         raise refused(f"a subscript of {array.describe()}")
     plain = _plain_key(frame, key)
     key = realize(frame, key)
-    if plain is NotImplemented and not (
-        isinstance(key, ArrayValue) and key.fake.dtype == torch.bool and key.fake.shape == array.fake.shape
-    ):
-        raise refused(f"writing into an array by {key.describe()}")
-    number = plain_operand(value)
+    is_mask = isinstance(key, ArrayValue) and key.fake.dtype == torch.bool and key.fake.shape == array.fake.shape
     target = array.tensor
+    if plain is NotImplemented and not is_mask:
+        place = _part_at(frame, array, key) if _is_open_place(frame, key) else None
+        if place is None:
+            raise refused(f"writing into an array by {key.describe()}")
+        target = place
+    changing = _changing_number(frame, value, array.dtype)
+    number = plain_operand(value) if changing is None else None
     if plain is not NotImplemented:
         part = frame.capture.graph.call(operator.getitem, [array.tensor, ConstantValue(plain)])
         assert isinstance(part, TensorValue)
         target = part
     if isinstance(value, NumpyValue):
         written = cast(frame, value.tensor, array.dtype)
-        if not _fits(written.fake.shape, target.fake.shape) or (plain is NotImplemented and written.fake.dim()):
+        if not _fits(written.fake.shape, target.fake.shape) or (is_mask and written.fake.dim()):
             raise refused("writing an array of another shape")
         if isinstance(value, ArrayValue):  # the two may overlap
             copied = frame.capture.graph.call("clone", [written], is_method=True)
             assert isinstance(copied, TensorValue)
             written = copied
+    elif changing is not None:
+        written = changing
     elif number is not None and not (type(number) is float and array.dtype.kind in "uib"):
         written = full(frame, (), number_as(number, array.dtype), array.dtype)
     else:
         raise refused(f"writing {value.describe()} into an array")
-    if plain is NotImplemented:
+    if is_mask:
         assert isinstance(key, ArrayValue)
         frame.capture.graph.call("masked_fill_", [target, key.tensor, written], is_method=True)
     else:
         frame.capture.graph.call("copy_", [target, written], is_method=True)
     return NONE
+
+
+def _changing_number(frame: Frame, value: Value, dtype: np.dtype[Any]) -> TensorValue | None:
+    """A number that is not assumed, or was read from a tensor, as an element of an array; None for others, for dtypes
+    that are not followed, and for what numpy might warn of."""
+    wanted, cls = torch_dtype(dtype), value.python_type()
+    if cls not in (int, float) or wanted is None or wanted not in (torch.int64, torch.float32, torch.float64):
+        return None
+    if cls is float and not wanted.is_floating_point:
+        return None
+    found = None
+    if isinstance(value, ReadNumberValue):
+        found = value.fitting(wanted) if cls is float or wanted == torch.int64 else None
+    elif isinstance(value, (SymIntValue, SymNumberValue)):
+        number = number_at_place(frame.capture, value)
+        most = LARGEST_EXACT if cls is int else torch.finfo(torch.float32).max
+        if number is not None and number.surely("ge", -most) and number.surely("le", most):
+            found = number.in_dtype(wanted)
+    return found if isinstance(found, TensorValue) else None
 
 
 def _fits(shape: Any, target: Any) -> bool:

@@ -353,6 +353,14 @@ def place_of(value: Value) -> Source:
     )
 
 
+def number_at_place(capture: Capture, value: SymIntValue | SymNumberValue) -> SymNumberValue | None:
+    """A number that is not assumed, where guards read it; None for what is computed of several."""
+    if isinstance(value, SymNumberValue):
+        return value if is_reached(value.source) else None
+    place = None if value.is_of_data() else place_of(value)
+    return SymNumberValue(capture, int(value.size.node.hint), place) if place and is_reached(place) else None
+
+
 @handles(math.isqrt)
 def _whole_root(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     size = args[0] if len(args) == 1 and not kwargs else None
