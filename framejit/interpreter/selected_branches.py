@@ -102,6 +102,9 @@ def _known_truth(frame: Frame, value: Value) -> bool | None:
     """The truth of a number, or of a tensor of one, where that is known without running the graph."""
     if isinstance(value, ReadNumberValue):
         return value.answer(frame)
+    known = value.known_result(frame) if isinstance(value, TensorValue) else None
+    if known is not None and known.numel() == 1:
+        return bool(known)
     return answer_of_count(frame, value) if isinstance(value, TensorValue) and can_be_asserted(value) else None
 
 
