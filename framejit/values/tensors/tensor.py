@@ -139,8 +139,10 @@ class TensorValue(Value):
         return self.torch_getattr(frame, name) if found is None else found
 
     def _stays_leaf(self, real: torch.Tensor) -> bool:
-        """Whether an input that is a leaf is one whatever was written into it: without gradients every tensor is, and
-        into a leaf that wants some nothing is written that has a history."""
+        """Whether an input is a leaf and stays one whatever was written into it: without gradients every tensor is, and
+        into a leaf that wants some nothing is written that has a history. Of a view torch may refuse to say it."""
+        if real._is_view() or not real.is_leaf:
+            return False
         return not self.fake.requires_grad or real.requires_grad and self.fake.is_leaf
 
     def torch_getattr(self, frame: Frame, name: str) -> Value:
@@ -152,8 +154,8 @@ class TensorValue(Value):
         if name in KNOWN_FROM_METADATA:
             if name in ("is_leaf", "output_nr") and self.source is not None:
                 real = frame.capture.real_object(self)
-                stays = name == "is_leaf" and real.is_leaf and self._stays_leaf(real)
-                if id(self) in frame.capture.effects.written_tensors and not stays:
+                is_written = id(self) in frame.capture.effects.written_tensors
+                if is_written and not (name == "is_leaf" and self._stays_leaf(real)):
                     raise Unsupported(f"attribute {name!r} of a tensor that was written into", "FJ107")
                 return frame.wrap(getattr(real, name), self._attribute_source(self.source, name))
             return self._metadata(frame, name)
