@@ -45,6 +45,7 @@ REFUSED = {
     "relu of complex": (lambda x: x.relu(), lambda: (torch.ones(2, dtype=torch.complex64),)),
     "gelu of ints": (lambda x: F.gelu(x), lambda: (torch.ones(2, dtype=torch.int64),)),
     "image of ints": (lambda x: F.interpolate(x, scale_factor=2), lambda: (torch.ones(1, 2, 3, dtype=torch.int64),)),
+    "range of bools": (lambda x: x + torch.arange(2, dtype=torch.bool), lambda: (torch.ones(2),)),
     "rows at bytes": (
         lambda i: F.embedding(i, torch.ones(300, 3)), lambda: (torch.ones(2, dtype=torch.uint8),)
     ),

@@ -30,8 +30,6 @@ UNTRIED: Final = frozenset(
 )
 """Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at
 places, which ones may not be."""
-PLACES: Final = {"embedding": 1}
-"""Operations that are not tried, and where the places that they read at stand among their arguments."""
 REAL_SIZES: Final = frozenset(
     """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d max_pool2d max_pool2d_with_indices max_pool2d_with_indices_backward group_norm native_group_norm
@@ -62,7 +60,7 @@ _known: dict[Any, bool] = {}
 def accepts(node: Node) -> bool:
     """Whether ATen carries out the operation of a node. Raises NotFusable where that depends on a number that is left
     symbolic."""
-    if node.name in PLACES and node.args[PLACES[node.name]].dtype not in (torch.int32, torch.int64):
+    if _has_no_kernel(node):
         return False
     if (
         node.name.removesuffix("_") in UNTRIED
@@ -75,6 +73,13 @@ def accepts(node: Node) -> bool:
     if trial.has_symbolic_number and node.name not in AS_FORWARD and _Trial(node, GREAT).verdict() != verdict:
         raise NotFusable(f"whether {node.operation.name()} raises depends on a number that is left open")
     return verdict
+
+
+def _has_no_kernel(node: Node) -> bool:
+    """Whether ATen is known to have none for the dtypes of an operation that is not tried."""
+    if node.name == "embedding":
+        return node.args[1].dtype not in (torch.int32, torch.int64)
+    return node.name == "arange" and any(tensor.dtype == torch.bool for tensor in node.returned())
 
 
 class _Trial:
