@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 from framejit.backends.fuse.graph.passes import layouts
 from framejit.backends.fuse.targets.cpu import CpuTarget
-from framejit.backends.fuse.training import channels_last
+from framejit.backends.fuse.training import assemble, channels_last
+from framejit.backends.fuse.training.recorded_layers import recorded_layers
 
 from twins import Twins, leaf
 
@@ -98,3 +99,64 @@ def test_programs_give_the_same_in_a_gpus_layouts(program, with_gradients):
 
     inputs = [leaf(*sizes, dtype=torch.float32) for sizes in (IMAGES, WEIGHT, BIAS)]
     Twins(program, *inputs).both(gradients if with_gradients else values)
+
+
+class Stages(torch.nn.Module):
+    """Patches of an image, and enough layers alike for them to be recorded once (`layers/lengthening.py`)."""
+
+    def __init__(self, alike: type[torch.nn.Module]) -> None:
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, 8, 2, stride=2)
+        self.layers = torch.nn.ModuleList([alike() for _ in range(12)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.patches(x)
+        for layer in self.layers:
+            y = layer(y)
+        return y.square().mean()
+
+
+class OfImages(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(2, 8)
+        self.convs = torch.nn.ModuleList([torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        for conv in self.convs:
+            y = conv(y).tanh()
+        return x + y
+
+
+class OfTokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(8) for _ in range(3)])
+        self.linears = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(3)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.flatten(2).transpose(1, 2)
+        for norm, linear in zip(self.norms, self.linears):
+            y = linear(norm(y)).tanh()
+        return x + y.transpose(1, 2).reshape(x.shape)
+
+
+@pytest.mark.parametrize("alike", [OfImages, OfTokens])
+def test_layers_alike_keep_their_own_weights(alike, monkeypatch):
+    met = []
+
+    def recorded(*args):
+        met.append(recorded_layers(*args))
+        return met[-1]
+
+    monkeypatch.setattr(assemble, "recorded_layers", recorded)
+    torch.manual_seed(0)
+    module = Stages(alike)
+
+    def gradients(fn, module, x):
+        loss = fn(module, x)
+        return loss, torch.autograd.grad(loss, [*module.parameters(), x])
+
+    Twins(lambda module, x: module(x), leaf(*IMAGES, dtype=torch.float32), module=module).both(gradients)
+    assert met and all(met)

@@ -38,6 +38,8 @@ class _Replay:
         )
         self.recorder = make_recorder(self.new)
         self.fakes: dict[Value, torch.Tensor] = {}
+        self._taken: set[int] = set()
+        """The fakes of inputs and constants so far, by their ids."""
 
     def run(self) -> Graph:
         old, new, recorder = self.old, self.new, self.recorder
@@ -70,7 +72,19 @@ class _Replay:
         return new
 
     def _same(self, value: Value) -> torch.Tensor:
-        return self.fakes.setdefault(value, value.fake)
+        """The fake of an input or constant. The recorder tells values by their fakes, which layers alike share
+        (`layers/lengthening.py`): all but one get others here."""
+        if value not in self.fakes:
+            fake = value.fake
+            if id(fake) in self._taken:
+                if value is not value.storage.first or value.offset:
+                    raise NotFusable("views that layers alike are given share a fake")
+                with self.new.fake_mode:
+                    fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+                fake.requires_grad_(value.fake.requires_grad)
+            self._taken.add(id(fake))
+            self.fakes[value] = fake
+        return self.fakes[value]
 
     def _fake(self, value: Value) -> torch.Tensor:
         return self.fakes[value]
