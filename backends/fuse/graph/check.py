@@ -135,7 +135,10 @@ def _metadata(value: Value) -> Iterator[tuple[str, Any, Any]]:
     yield "dtype", value.dtype, fake.dtype
     yield "device", value.device, fake.device
     yield "sizes", _plain(value.shape), _plain(fake.shape)
-    yield "strides", _plain(value.strides), _plain(fake.stride())
+    # an average over images has others told for its dimensions of one element, once it is known (`as_strided_`)
+    several = [dim for dim, size in enumerate(_plain(value.shape)) if size != 1]
+    own, fakes = (tuple(_plain(strides)[dim] for dim in several) for strides in (value.strides, fake.stride()))
+    yield "strides", own, fakes
     yield "offset", _plain((value.offset,)), _plain((fake.storage_offset(),))
 
 
