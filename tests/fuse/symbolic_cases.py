@@ -83,6 +83,9 @@ CASES: Final[dict[str, SymbolicCase]] = {
         lambda x, mean: batch_norm_in_training(x, mean.clone(), mean.abs()), (Input(("b", 3, "n")), Input((3,))),
         "bn", SQUARES, 4, 1e-4,
     ),
+    "enlarged": SymbolicCase(
+        lambda x: F.interpolate(x, scale_factor=2) * 2, (Input((2, 3, "b", "n")),), "bn", SQUARES, 5
+    ),
     "layer_norm_of_symbolic_rows": SymbolicCase(
         lambda x, w: F.layer_norm(x, x.shape[1:], w), rows(Input(("n",))), "bn", ROWS, 7, 1e-4
     ),

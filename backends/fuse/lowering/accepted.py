@@ -26,14 +26,14 @@ from framejit.fakes.dropped_warnings import without_warnings
 UNTRIED: Final = frozenset(
     """embedding index_select gather nll_loss_forward arange eye zeros ones zeros_like ones_like new_zeros new_ones
     zero clone _to_copy lift_fresh_copy flip roll repeat rot90 diag_embed cat concat concatenate stack pixel_shuffle
-    slice_scatter""".split()
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d slice_scatter""".split()
 )
 """Operations on whatever dtypes there are, which raise for nothing that fakes don't know; and those that read at
 places, which ones may not be."""
 REAL_SIZES: Final = frozenset(
     """constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
     replication_pad3d max_pool2d max_pool2d_with_indices max_pool2d_with_indices_backward group_norm native_group_norm
-    slice_backward select_backward upsample_nearest1d upsample_nearest2d upsample_nearest3d""".split()
+    slice_backward select_backward""".split()
 )
 """Operations with arguments that fit the real sizes only."""
 AS_FORWARD: Final = frozenset(("slice_backward", "select_backward"))
@@ -79,6 +79,8 @@ def _has_no_kernel(node: Node) -> bool:
     """Whether ATen is known to have none for the dtypes of an operation that is not tried."""
     if node.name == "embedding":
         return node.args[1].dtype not in (torch.int32, torch.int64)
+    if node.name.startswith("upsample_nearest"):
+        return node.args[0].dtype not in USUAL and node.args[0].dtype != torch.uint8
     return node.name == "arange" and any(tensor.dtype == torch.bool for tensor in node.returned())
 
 
