@@ -174,7 +174,8 @@ def _places(frame: Frame, position: _Position) -> Value:
         places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
     if position.length is None:
         return graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
-    return graph.call(operator.add, [places, graph.call(torch.arange, [from_python(position.length)])])
+    cpu = {"device": ConstantValue(torch.device("cpu"))}  # whatever the program's default is
+    return graph.call(operator.add, [places, graph.call(torch.arange, [from_python(position.length)], cpu)])
 
 
 def _positions(frame: Frame, tensor: TensorValue, key: Value) -> tuple[Value | None, list[_Position]] | None:
