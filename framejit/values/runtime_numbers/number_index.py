@@ -174,7 +174,7 @@ def _places(frame: Frame, position: _Position) -> Value:
         places = graph.call("to", [places, ConstantValue(torch.int64)], is_method=True)
     if position.length is None:
         return graph.call("reshape", [places, ConstantValue((1,))], is_method=True)
-    cpu = {"device": ConstantValue(torch.device("cpu"))}  # whatever the program's default is
+    cpu: dict[str, Value] = {"device": ConstantValue(torch.device("cpu"))}  # whatever the program's default is
     return graph.call(operator.add, [places, graph.call(torch.arange, [from_python(position.length)], cpu)])
 
 
