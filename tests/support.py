@@ -97,6 +97,19 @@ def of_kind(log: Iterable[Any], kind: str) -> list[Any]:
     return [event for event in log if event.kind == kind]
 
 
+def check_steps(
+    outcomes: Callable[[Callable[[Any], Any]], Any], backend: str, captures: int, *, rtol: float, atol: float
+) -> None:
+    """What `outcomes(compile_step)` gives is as in plain Python, where steps are compiled, without a graph break and
+    with so many captures at most."""
+    expected = outcomes(lambda step: step)
+    with recorded() as log:
+        found = outcomes(lambda step: framejit.optimize(step, backend=backend))
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+    assert not of_kind(log, "graph_break")
+    assert len(of_kind(log, "capture_started")) <= captures
+
+
 @dataclass
 class Outcome:
     result: Any

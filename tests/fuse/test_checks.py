@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import framejit
+from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.origin import UNKNOWN
+from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.lowering import accepted
+from framejit.symbols.conditions import Conditions
+from framejit.symbols.expression import Expression, Symbol
+from framejit.symbols.sym_node import symbolic
 
 
 def outcome(function: Any, args: Any) -> tuple[str, str]:
@@ -104,6 +111,16 @@ def test_what_eager_refuses_raises(name: str, kind: Any) -> None:
     compiled = framejit.optimize(program)
     for _ in range(2):
         assert outcome(compiled, args()) == expected
+
+
+def test_images_are_enlarged_to_sizes_that_are_left_open() -> None:
+    """To try it with other numbers would make whether it works depend on them."""
+    conditions = Conditions()
+    wanted = symbolic(Expression.of(Symbol("n", 12, (2, 1000))), conditions)
+    with FakeTensorMode():
+        image, made = (Value(torch.empty(1, 2, size, size)) for size in (6, 12))
+    node = Node(torch.ops.aten.upsample_nearest2d.default, (image, [wanted, wanted]), {}, made, UNKNOWN)
+    assert accepted.accepts(node) and not [*conditions]
 
 
 CLAMPS = {

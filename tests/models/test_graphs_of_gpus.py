@@ -21,23 +21,17 @@ from framejit.backends.fuse.loop_ir.nodes import Kernel  # noqa: E402
 from framejit.backends.fuse.lowering.lower_graph import lower_graph  # noqa: E402
 from framejit.backends.fuse.lowering.whole import keeps  # noqa: E402
 from framejit.backends.fuse.schedule.make_kernels import schedule  # noqa: E402
-from framejit.backends.fuse.targets.cuda import CudaTarget  # noqa: E402
 from framejit.backends.fuse.targets.lookup import standing_in  # noqa: E402
 from framejit.backends.fuse.training.assemble import _Assembly  # noqa: E402
 from framejit.backends.fuse.triton.kernel_source import triton_source  # noqa: E402
 from framejit.config import config  # noqa: E402
+from tests.fuse.joint_graphs import AbsentGpu  # noqa: E402
 
 pytestmark = pytest.mark.model
 LAYERS = 10
 """So many that they are recorded once."""
 IMAGE, TOKENS = (2, 3, 32, 32), (2, 16)
 WIDTHS = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128, "num_hidden_layers": LAYERS}
-
-
-class Absent(CudaTarget):
-    """A GPU of which nothing is asked."""
-
-    is_there = False
 
 
 def of_images(model: Any, config: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
@@ -101,7 +95,7 @@ def test_kernels_are_written(name: str, trains: bool, dtype: torch.dtype) -> Non
         return MagicMock()
 
     ((gm, examples),) = graphs
-    with config.patch(debug=True), standing_in("cpu", Absent):
+    with config.patch(debug=True), standing_in("cpu", AbsentGpu):
         if trains:
             _Assembly(gm, [*map(Entrance.of, examples)], written, None, None, lambda: MagicMock(), examples).made([])
         else:

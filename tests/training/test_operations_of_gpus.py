@@ -8,27 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
-from framejit.backends.fuse.graph.entrances import Entrance
-from framejit.backends.fuse.training.joint import Recorded
-from framejit.fakes.light_torch import light
+from tests.fuse.joint_graphs import joint_graph
 
 aten = torch.ops.aten
 HEADS = [(2, 4, 16, 64)] * 3
-
-
-def recorded(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
-    """The joint graph of a function of leaves."""
-    with light(), FakeTensorMode(allow_fallback_kernels=False):
-        fakes = [torch.empty(shape, dtype=torch.bfloat16).requires_grad_() for shape in shapes]
-    graph = fx.Graph()
-    nodes = [graph.placeholder(f"x{position}") for position in range(len(shapes))]
-    for node, fake in zip(nodes, fakes):
-        node.meta["val"] = fake
-    graph.output((graph.call_function(f, tuple(nodes)),))
-    return Recorded(fx.GraphModule(torch.nn.Module(), graph), [Entrance.LEAF] * len(shapes)).joint()
 
 
 OPERATIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
@@ -61,5 +45,5 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_leaf_has_a_gradient(name: str) -> None:
     function, shapes = OPERATIONS[name]
-    (backward,) = recorded(function, *shapes).backwards
+    (backward,) = joint_graph(function, [torch.empty(shape, dtype=torch.bfloat16) for shape in shapes]).backwards
     assert all(gradient is not None for gradient in backward.gradients), backward

@@ -1,5 +1,5 @@
 """Random networks as a GPU would train them, forward and backward by Triton's interpreter: prints as JSON for each how
-many kernels there are, and what is not as eager has it. The CPU stands for a GPU, as in triton_random_training.py.
+many kernels there are, and what is not as eager has it. The CPU stands for a GPU (joint_graphs.py).
 
     python triton_random_networks.py FIRST COUNT
 
@@ -18,23 +18,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.pipeline import run_passes
 from framejit.backends.fuse.loop_ir.nodes import Kernel
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.schedule.make_kernels import schedule
 from framejit.backends.fuse.targets.lookup import standing_in
-from framejit.backends.fuse.training.joint import Recorded
-from framejit.backends.fuse.training.partition import Partition, parted
-from framejit.fakes.light_torch import light
+from framejit.backends.fuse.training.partition import parted
+from tests.fuse.joint_graphs import AbsentGpu, joint_graph
 from tests.fuse.triton_kernels import triton_standins
-from tests.fuse.triton_kernels.triton_random_training import Absent
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile, in_many_blocks
 from tests.training.random_networks import Network
 
@@ -83,17 +78,6 @@ def of_network(seed: int) -> tuple[Function, list[torch.Tensor]] | None:
     return lambda x, *parameters: network.function(x, parameters), [network.input(0), *network.own_parameters()]
 
 
-def recorded(function: Function, inputs: Sequence[torch.Tensor]) -> Partition:
-    with light(), FakeTensorMode(allow_fallback_kernels=False):
-        fakes = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).requires_grad_() for x in inputs]
-    graph = fx.Graph()
-    nodes = [graph.placeholder(f"x{position}") for position in range(len(inputs))]
-    for node, fake in zip(nodes, fakes):
-        node.meta["val"] = fake
-    graph.output((graph.call_function(function, tuple(nodes)),))
-    return parted(Recorded(fx.GraphModule(torch.nn.Module(), graph), [Entrance.LEAF] * len(inputs)).joint())
-
-
 class Half:
     """Forward or backward, scheduled once."""
 
@@ -117,7 +101,7 @@ def compared(function: Function, inputs: Sequence[torch.Tensor]) -> list[Any] | 
         except RuntimeError:
             return None
         wanted += [x.grad for x in leaves if x.grad is not None]
-    partition = recorded(function, inputs)
+    partition = parted(joint_graph(function, inputs))
     given = [x.detach() for x in inputs]
     forward = Half(partition.forward())
     parts = [*partition.backwards.values()] if loss.requires_grad else []
@@ -145,7 +129,7 @@ def main(first: int, count: int) -> None:
     made: dict[str, Callable[[], Any]] = {name: lambda name=name: of_case(name) for name in CASES}
     made |= {f"network {seed}": lambda seed=seed: of_network(seed) for seed in range(first, first + count)}
     found: dict[str, list[Any] | None] = {}
-    with standing_in("cpu", Absent):
+    with standing_in("cpu", AbsentGpu):
         for name, make in made.items():
             case = make()
             if case is None:

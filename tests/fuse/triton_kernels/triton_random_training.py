@@ -14,23 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.execute import execute
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.passes.pipeline import run_passes
 from framejit.backends.fuse.loop_ir.nodes import ExternNode, Kernel
 from framejit.backends.fuse.lowering.lower_graph import lower_graph
 from framejit.backends.fuse.schedule.make_kernels import schedule
-from framejit.backends.fuse.targets.cuda import CudaTarget
 from framejit.backends.fuse.targets.lookup import standing_in
-from framejit.backends.fuse.training.joint import Recorded
-from framejit.backends.fuse.training.partition import Partition, parted
-from framejit.fakes.light_torch import light
+from framejit.backends.fuse.training.partition import parted
+from tests.fuse.joint_graphs import AbsentGpu, joint_graph
 from tests.fuse.triton_kernels import triton_standins
 from tests.fuse.triton_kernels.triton_run import TritonRun, first_tile, in_many_blocks
 
@@ -38,28 +33,11 @@ aten = torch.ops.aten
 ROWS, WIDTH = 48, 32
 
 
-class Absent(CudaTarget):
-    """A GPU of which nothing is asked."""
-
-    is_there = False
-
-
 def network(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """As `F.dropout` is recorded on GPUs."""
     h = aten.native_dropout(torch.tanh(x @ w), 0.3, True)[0]
     y = aten.native_dropout((h @ w).softmax(-1), 0.1, True)[0]
     return ((y @ w) * torch.randn_like(y) + torch.rand_like(y)).sum()
-
-
-def recorded() -> Partition:
-    with light(), FakeTensorMode(allow_fallback_kernels=False):
-        fakes = [torch.empty(shape).requires_grad_() for shape in ((ROWS, WIDTH), (WIDTH, WIDTH))]
-    graph = fx.Graph()
-    nodes = [graph.placeholder(name) for name in ("x", "w")]
-    for node, fake in zip(nodes, fakes):
-        node.meta["val"] = fake
-    graph.output((graph.call_function(network, tuple(nodes)),))
-    return parted(Recorded(fx.GraphModule(torch.nn.Module(), graph), [Entrance.LEAF] * 2).joint())
 
 
 def checked(half: Graph, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[str]]:
@@ -87,8 +65,8 @@ def main() -> None:
     """Print the steps of both halves, and what of the forward's own results is kept: dtypes and numbers of
     elements."""
     triton_standins.install()
-    with standing_in("cpu", Absent):
-        partition = recorded()
+    with standing_in("cpu", AbsentGpu):
+        partition = parted(joint_graph(network, [torch.empty(ROWS, WIDTH), torch.empty(WIDTH, WIDTH)]))
         joint, (part,) = partition.joint, partition.backwards.values()
         torch.manual_seed(0)
         given = [torch.randn(ROWS, WIDTH), torch.randn(WIDTH, WIDTH) / 5]
