@@ -209,7 +209,7 @@ def _has_few_elements(tensor: torch.Tensor, args: tuple[Any, ...], kwargs: Mappi
     """Whether a spread over these dimensions is over no more elements than are taken off their number. A dimension that
     is left open has two or more: where it does not, that is assumed of it."""
     dims = args[1] if len(args) > 1 and not isinstance(args[1], bool) else kwargs.get("dim", kwargs.get("axis"))
-    dims = (dims,) if isinstance(dims, int) else (*(dims or ()),) or range(tensor.dim())
+    dims = (dims,) if isinstance(dims, (int, torch.SymInt)) else (*(dims or ()),) or range(tensor.dim())
     sizes = [size if type(size) is int else 2 for size in tensor.shape]
     over = {dim % max(len(sizes), 1) for dim in dims if -len(sizes) <= dim < len(sizes)}
     if not all(size for dim, size in enumerate(sizes) if dim not in over):

@@ -12,9 +12,9 @@ RECURRENT: Final = frozenset(("gru", "lstm", "rnn_relu", "rnn_tanh"))
 """Layers that are ATen's where gradients are wanted. Below autograd they are operations for each step, of which there
 are thousands (30 seconds of compiling for 32 steps of a GRU of two layers), or one that keeps for its backward what
 only its library knows."""
-BETWEEN_PARTS: Final = RECURRENT | {"ctc_loss"}
+BETWEEN_PARTS: Final = RECURRENT | {"ctc_loss", "embedding_bag"}
 """Operations between which a backend may compile parts of a graph. How much `ctc_loss` keeps for its backward numbers
-of tensors say."""
+of tensors say; fakes of what `embedding_bag` gives have other sizes than the real ones."""
 _numbers = count(1)
 
 
@@ -46,7 +46,15 @@ class CheckpointCall(OpaqueCall):
         self.module, self.keeps_random_state = module, keeps_random_state
 
 
-class FunctionCall(OpaqueCall):
+class TraceableCall(OpaqueCall):
+    """A call of a function that a backend may write down as the operations that it consists of."""
+
+    def untraced(self) -> OpaqueCall:
+        """The same call as one that no backend can look into."""
+        return OpaqueCall(self.function, self.__name__, self.why)
+
+
+class FunctionCall(TraceableCall):
     """A call of a `torch.autograd.Function` of which forward and backward are known as graphs.
 
     It is called with the arguments of `apply`, and behind them other tensors that `forward` takes. `tensors`: which of
@@ -66,6 +74,10 @@ class FunctionCall(OpaqueCall):
         self.tensors, self.forward, self.backward = tensors, forward, backward
         self.n_saved, self.gradients, self.constant = n_saved, gradients, constant
 
-    def untraced(self) -> OpaqueCall:
-        """The same call as one that no backend can look into."""
-        return OpaqueCall(self.function, self.__name__, self.why)
+
+class TransformCall(TraceableCall):
+    """A call of a function, known as a graph, that torch.func transforms. It does nothing but call operations of
+    torch's, so that it may run on fakes, too: the operations that arrive below torch.func are what it does.
+
+    What `torch.func.vjp` gives besides tensors, the function that pulls gradients back, another such call takes.
+    """

@@ -82,7 +82,7 @@ def main() -> int:
     options = parser.parse_args()
     use_empty_caches()
     from framejit.backends.fuse.targets.cuda import CudaTarget
-    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+    from framejit.backends.fuse.triton.compile import begun_gpu_kernels
 
     CudaTarget.attends = lambda self, *_: True  # whatever the rules say: this is what they are made of
     dtype = getattr(torch, options.dtype)
@@ -95,7 +95,7 @@ def main() -> int:
     made = {shape: ways(kernels[shape], options.tune) for shape in shapes}
     major, minor = torch.cuda.get_device_capability()
     sources = [source for of_shape in made.values() for several in of_shape.values() for source in several]
-    binaries = iter(compile_gpu_kernels(sources, 10 * major + minor))
+    binaries = iter(begun_gpu_kernels(sources, 10 * major + minor)())
     compiled = {
         (shape, name): [(source, next(binaries)) for source in several]
         for shape, of_shape in made.items() for name, several in of_shape.items()

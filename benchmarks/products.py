@@ -214,7 +214,7 @@ def main() -> int:
     began = time.perf_counter()
     use_empty_caches()
     from framejit.backends.fuse.targets.cuda import CudaTarget
-    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+    from framejit.backends.fuse.triton.compile import begun_gpu_kernels
 
     # whatever the rules say: this is what they are made of
     CudaTarget.multiplies = lambda self, rows, *_: rows <= 16
@@ -244,7 +244,7 @@ def main() -> int:
             defaults[id(case)] = next(iter(found))
             made += [(case, name, sources) for name, sources in found.items()]
         sources = [source for _, _, several in made for source in several]
-        binaries = iter(compile_gpu_kernels(sources, 10 * major + minor))
+        binaries = iter(begun_gpu_kernels(sources, 10 * major + minor)())
         launchers: dict[int, dict[str, Any]] = {}
         for case, name, several in made:
             outcomes = [next(binaries) for _ in several]

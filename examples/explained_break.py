@@ -5,7 +5,7 @@ import framejit
 
 
 def normalise(x):
-    low, high = torch.stack([x.min(), x.max()]).tolist()
+    low, *_, high = sorted(x.tolist())
     return (x - low) / (high - low)
 
 
@@ -13,9 +13,9 @@ def f(x):
     return normalise(torch.tanh(x)) + 1
 
 
-print(framejit.explain(f)(torch.randn(8)))
+print(framejit.explain(f)(torch.randn(32)))
 print()
 try:
-    framejit.optimize(f, fullgraph=True)(torch.randn(8))
+    framejit.optimize(f, fullgraph=True)(torch.randn(32))
 except framejit.errors.GraphBreakError as error:
     print("with fullgraph=True:", error)

@@ -201,12 +201,13 @@ def status() -> Status:
     """All functions that framejit has met in this process, and what became of each: `print(framejit.status())` shows a
     table, `.functions` has the records, and a notebook shows it with pictures of the graphs."""
     from framejit.coverage import measure_coverage  # no part of `import framejit`
-    from framejit.payback import measure_payback
+    from framejit.payback import measure_payback, measure_waiting
 
     settle_background()
     records = ledger.records()
     measure_coverage(records)
     measure_payback(records)
+    measure_waiting(records)
     return Status(
         tuple(records), ledger.reverted(), ledger.unfused(), ledger.trained(), ledger.launched(), ledger.graphs()
     )

@@ -8,10 +8,10 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from framejit import _native, short_lived
+from framejit import _native, left_calls, short_lived
 from framejit._native import Dispatcher, EntryCache
 from framejit.background.imports_ahead import are_imported
 from framejit.config import config
@@ -19,19 +19,14 @@ from framejit.environment.collector import resting
 from framejit.environment.own_builtins import builtins_are_replaced
 from framejit.environment.signal_handlers import SignalsWait, handlers_part
 from framejit.environment.torch_compile import kept_from_dynamo, leave_frames_to_dynamo
-from framejit.events import emit
+from framejit.left_calls import goes_on_waiting, is_left_for_now, tell_left, was_compiled
 from framejit.options import Options, make_options
 from framejit.originals import function_behind
 
 _live: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 _frames_seen: weakref.WeakSet[EntryCache] = weakref.WeakSet()
 _changing = threading.Lock()
-_first_calls: weakref.WeakKeyDictionary[EntryCache, float] = weakref.WeakKeyDictionary()
-"""When the hook met a function first, of those that were left to Python then."""
 _WITHOUT_TENSORS: Final = "framejit.interpreter.without_tensors"
-WHILE_MADE_S: Final = 10.0
-"""Functions that are called by constructors of modules are left to Python for so long; a program may well train in
-one."""
 
 
 def make_dispatcher(fn: FunctionType, options: Options, cls: type | None = None) -> Dispatcher | FunctionType:
@@ -106,6 +101,7 @@ def drop_entries() -> None:
         dispatcher.clear()
     _native.reset_all_codes()
     short_lived.forget()
+    left_calls.forget()
 
 
 def on_miss(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
@@ -133,8 +129,10 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
                 return None
             if owner.options.background and not are_imported():
                 return None
+            if goes_on_waiting(owner):
+                return None
             found, key = kept_entry(owner, fn, flat_args)
-            if found is None and not owner.skip and _is_left_for_now(owner, fn):
+            if found is None and not owner.skip and is_left_for_now(owner, fn):
                 return None
             if found is None and not owner.skip and owner.options.background:
                 if _background().leaves_to_python(owner, fn, flat_args, _captured):
@@ -145,7 +143,12 @@ def _entry_for(owner: Any, fn: FunctionType, flat_args: tuple[Any, ...]) -> Any:
             raise
         points: Any = owner
         return points.resume_points.interrupted_entry(fn, e)
-    return found if capture is None else capture.on_miss(owner, fn, flat_args, key)
+    if capture is None:
+        return found
+    begun = time.monotonic()
+    entry = capture.on_miss(owner, fn, flat_args, key)
+    was_compiled(owner, time.monotonic() - begun)
+    return entry
 
 
 def _computes_nothing(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> bool:
@@ -157,39 +160,8 @@ def _computes_nothing(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any,
     if not reason:
         return False
     owner.skip = True
-    _tell_left(fn.__code__, "skipped", reason, "FJ207")
+    tell_left(fn.__code__, "skipped", reason, "FJ207")
     return True
-
-
-def _is_left_for_now(owner: EntryCache, fn: FunctionType) -> bool:
-    """Whether a call of a function that nobody named is left to Python, since it may be one of the last: compiling
-    takes longer than such calls. While a module is made, functions are called for each of its parts, and then no
-    more."""
-    if type(owner) is Dispatcher or owner.entries or hasattr(fn, "_framejit_resume"):
-        return False
-    from framejit.interpreter.without_tensors import module_being_made
-
-    now = time.monotonic()
-    known_for = now - _first_calls.setdefault(owner, now)
-    if known_for >= max(config.compile_after, WHILE_MADE_S):
-        return False
-    making = module_being_made()
-    if known_for >= config.compile_after and not making:
-        return False
-    if not known_for:
-        reason, finding = ("a module is being made", "FJ207") if making else ("called for a moment so far", "FJ212")
-        _tell_left(fn.__code__, "eager", reason, finding)
-    return True
-
-
-def _tell_left(code: CodeType, state: str, reason: str, finding: str) -> None:
-    from framejit.capture.frame_ids import new_frame_id  # no part of `import framejit`
-
-    emit(
-        "frame_done", frame_id=new_frame_id(), function=code.co_qualname, file=code.co_filename,
-        line=code.co_firstlineno, state=state, reason=reason, code=finding, seconds=0.0, n_graphs=0, n_ops=0,
-        n_guards=0,
-    )
 
 
 def kept_entry(owner: EntryCache, fn: FunctionType, flat_args: tuple[Any, ...]) -> tuple[Any, str]:

@@ -1,5 +1,5 @@
 """When compiling a function has paid back: what it cost, beside what each call has won, by the times that were measured
-of its graphs and of the same as ATen's operations."""
+of its graphs and of the same as ATen's operations; and what is not compiled, as that would not pay back yet."""
 from __future__ import annotations
 
 import math
@@ -9,6 +9,7 @@ from framejit._native import Dispatcher, Entry, EntryCache
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph, recall_all
 from framejit.dispatchers import entry_caches
 from framejit.events import FunctionRecord, Payback
+from framejit.left_calls import waiting_of
 
 _US = 1e6
 
@@ -27,6 +28,17 @@ def measure_payback(records: Iterable[FunctionRecord]) -> None:
         calls, cost = sum(map(_runs, owner.entries)), record.seconds + record.background_seconds
         each = won / calls
         record.payback = Payback(cost, calls, math.ceil(cost * _US / each) if each > 0 else None)
+
+
+def measure_waiting(records: Iterable[FunctionRecord]) -> None:
+    """Fill in how long functions ran in Python for calls that nothing compiled fits."""
+    by_place = {(record.file, record.line): record for record in records}
+    for known in by_place.values():
+        known.waiting = None
+    for owner in entry_caches():
+        record = by_place.get((owner.code.co_filename, owner.code.co_firstlineno))
+        if record is not None and owner.entries:
+            record.waiting = waiting_of(owner)
 
 
 def _won(owner: EntryCache) -> float | None:

@@ -24,6 +24,10 @@ class Unsupported(Exception):
         return Unsupported(self.reason, self.code, self.hint)
 
 
+class AsksForNumber(Unsupported):
+    """An operation asks a tensor for the number in it."""
+
+
 class LooksAtFrame(Unsupported):
     """The program looks at the frame that executes this instruction, so that function has to run as a whole."""
 

@@ -36,6 +36,13 @@ def still_silent(text: str, line: int, silent: bool, category: type[Warning]) ->
     return is_as_it_was
 
 
+def is_recording(obj: Any) -> bool:
+    """Whether warnings of this thread are put into the list `obj`, which `catch_warnings(record=True)` has given."""
+    if getattr(sys.flags, "context_aware_warnings", False):
+        return warnings._get_context().log is obj  # type: ignore[attr-defined]
+    return getattr(warnings._showwarnmsg_impl, "__self__", None) is obj  # type: ignore[attr-defined]
+
+
 def module_in(namespace: dict[str, Any]) -> str:
     """What Python calls a module whose warnings it tells."""
     name = namespace.get("__name__")

@@ -25,7 +25,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import GraphText, text_of
 from framejit.backends.fuse.graph.passes.pipeline import checked, graph_before, run_passes
 from framejit.backends.fuse.graph.record import record_graph
-from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, why_whole, without_traced
+from framejit.backends.fuse.in_parts import GraphInParts, is_in_parts, pulls_back, why_whole, without_traced
 from framejit.backends.fuse.launches.launch_graphs import LaunchGraphs
 from framejit.backends.fuse.layers.expansion import Uneven
 from framejit.backends.fuse.layers.repeated_nodes import ShortGraph
@@ -44,7 +44,7 @@ from framejit.backends.fuse.targets.lookup import recorder_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.backends.fuse.training import compile_differentiable
 from framejit.backends.graph_identity import AUTOTUNE, LAUNCH_GRAPHS, SAME_RANDOM_NUMBERS, identity
-from framejit.backends.opaque_call import FunctionCall, OpaqueCall
+from framejit.backends.opaque_call import OpaqueCall, TraceableCall
 from framejit.config import config
 from framejit.environment.collector import resting
 from framejit.environment.imports_under_way import met_half_a_module
@@ -83,6 +83,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
             return _left_to_aten(gm, f"data decides the sizes of {of_data.name}, and {whole}")
         return parts
     if is_in_parts(gm):
+        without_traced(gm, pulls_back)
         whole = why_whole(gm)
         if whole:
             return _left_to_aten(gm, whole)
@@ -117,7 +118,7 @@ def fuse_graph(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> 
 
 def _is_opaque(target: Any) -> bool:
     """Whether a node calls a function as a whole."""
-    return isinstance(target, OpaqueCall) and not isinstance(target, FunctionCall)
+    return isinstance(target, OpaqueCall) and not isinstance(target, TraceableCall)
 
 
 def _compile_between(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
@@ -317,7 +318,7 @@ def _variant(
     note_folding(graph, record.folding)
     if key is not None:
         keep_variant(key, record, kept)
-    return record, launches, tuple(sizes.conditions)
+    return record, launches, sizes.conditions.taken()
 
 
 def _compile_static(

@@ -23,30 +23,50 @@ from framejit.backends.fuse.plan.plan_functions import view_in_another_dtype, vi
 from framejit.backends.fuse.plan.plan_parts import KERNEL, Launch
 from framejit.backends.fuse.random_numbers.operations import OPERATIONS
 from framejit.backends.fuse.schedule.make_kernels import schedule
-from framejit.backends.fuse.targets.kernel_code import compile_kernels
+from framejit.backends.fuse.targets.kernel_code import begun_kernels, compile_kernels
 from framejit.backends.fuse.targets.lookup import target_of
 from framejit.backends.fuse.targets.target import KernelLaunch
 from framejit.late_dataclass import dataclass
 
+Short = Callable[[], "tuple[ShortGraph, ShortGraph]"]
+
 
 def plan_record(
-    passed: Graph, tracked: bool, graph: CompiledGraph, short: Callable[[], tuple[ShortGraph, ShortGraph]] | None = None
+    passed: Graph, tracked: bool, graph: CompiledGraph, short: Short | None = None
 ) -> tuple[PlanRecord, list[KernelLaunch]]:
     """Lower a graph that passes have been over, schedule it, compile its kernels and plan its memory: the record of the
     plan, and how its kernels are launched. `tracked`: see `lower_graph`. If the graph has only a few of many layers
     alike, `short` gives it, and the same with one fewer, and the plan is for the whole one; raises Uneven where its
     layers have not come to steps that are alike."""
     loops = _loops(passed, tracked, short)
-    lowered, steps = loops.lowered, loops.steps
+    return _planned(passed, loops, compile_kernels(_told(loops, graph), graph), graph)
+
+
+def begun_plan_record(
+    passed: Graph, tracked: bool, graph: CompiledGraph
+) -> Callable[[], tuple[PlanRecord, list[KernelLaunch]]]:
+    """What gives `plan_record`. Kernels are being compiled meanwhile, where others can do that."""
+    loops = _loops(passed, tracked, None)
+    launches = begun_kernels(_told(loops, graph), graph)
+    return lambda: _planned(passed, loops, launches(), graph)
+
+
+def _told(loops: _Loops, graph: CompiledGraph) -> list[Kernel]:
+    """The kernels to compile, the graph's account being told of them."""
     tell_fused(graph, loops.before_fusion, loops.after_fusion)
     called = [
         step.function
-        for step in steps
+        for step in loops.steps
         if isinstance(step, ExternNode) and step.function not in (view_of, view_in_another_dtype)
     ]
-    externs = [getattr(function, "__name__", str(function)) for function in called]
-    graph.externs = externs
-    launches = compile_kernels([step for step in steps if isinstance(step, Kernel) and not step.is_empty], graph)
+    graph.externs = [getattr(function, "__name__", str(function)) for function in called]
+    return [step for step in loops.steps if isinstance(step, Kernel) and not step.is_empty]
+
+
+def _planned(
+    passed: Graph, loops: _Loops, launches: dict[Kernel, KernelLaunch], graph: CompiledGraph
+) -> tuple[PlanRecord, list[KernelLaunch]]:
+    lowered, steps = loops.lowered, loops.steps
     numbered = {kernel: _numbered(kernel, number, launch) for number, (kernel, launch) in enumerate(launches.items())}
     parts = build_plan(lowered, steps, numbered)
     moved = {kernel: bytes_moved(kernel) for kernel in dict.fromkeys(map(_original, launches))}
@@ -56,7 +76,7 @@ def plan_record(
     )
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
     record = PlanRecord(
-        parts, kernels, tuple(externs), loops.before_fusion, loops.after_fusion, lowered.plain, pure, cuda,
+        parts, kernels, tuple(graph.externs), loops.before_fusion, loops.after_fusion, lowered.plain, pure, cuda,
         any(node.operation in OPERATIONS for node in passed.nodes), folding_of(passed),
     )
     return record, [*launches.values()]
@@ -73,7 +93,7 @@ class _Loops:
 
 
 def _loops(
-    passed: Graph, tracked: bool, short: Callable[[], tuple[ShortGraph, ShortGraph]] | None
+    passed: Graph, tracked: bool, short: Short | None
 ) -> _Loops:
     """The loops of the whole graph. Raises Uneven where it is given shortened, and its layers have not come to steps
     that are alike."""

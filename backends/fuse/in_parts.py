@@ -34,11 +34,12 @@ from framejit.backends.graph_identity import (
     identity,
 )
 from framejit.backends.may_raise import operation_name
-from framejit.backends.opaque_call import BETWEEN_PARTS, RECURRENT, CheckpointCall, FunctionCall, OpaqueCall
+from framejit.backends.opaque_call import BETWEEN_PARTS, RECURRENT, CheckpointCall, OpaqueCall, TraceableCall
 from framejit.backends.subgraph import subgraph
 from framejit.environment.inference_modes import enter_inside
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.fakes.arguments import tensors_in
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 
 PART_NAME: Final = "part_"
 """What the function calls its parts, with their numbers."""
@@ -112,7 +113,7 @@ class LazyGraph:
 
     def compiled(self, inputs: list[torch.Tensor]) -> Run:
         """What runs the graph from now on, compiled for inputs like these, in the state of torch's that holds."""
-        with SignalsWait():
+        with SignalsWait(), without_saved_tensor_hooks():
             self.in_inference_mode = torch.is_inference_mode_enabled()
             run = self.run = self._compile(self.module, inputs)
             if self.tell is not None:
@@ -303,8 +304,8 @@ def _taken(group: list[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
 
 
 def divides(node: fx.Node) -> bool:
-    """Whether a node stands between parts: a loop on data, what asks for gradients, a recurrent layer that has some, a
-    function that runs as a whole, or what enters or leaves inference mode."""
+    """Whether a node stands between parts: a loop on data, what asks for gradients, a recurrent layer that has some, an
+    operation of which too little is known, a function that runs as a whole, or what enters or leaves inference mode."""
     if node.op == "call_method":
         return node.target == "requires_grad_"
     if node.target in _MODE_CHANGES:
@@ -320,17 +321,23 @@ def divides(node: fx.Node) -> bool:
 def _runs_as_a_whole(target: Any) -> TypeGuard[OpaqueCall]:
     """Whether a node calls a function that no part can hold. What is checkpointed, and a traced `autograd.Function`, is
     written down as operations."""
-    return isinstance(target, OpaqueCall) and not isinstance(target, (CheckpointCall, DataLoop, FunctionCall))
+    return isinstance(target, OpaqueCall) and not isinstance(target, (CheckpointCall, DataLoop, TraceableCall))
 
 
-def without_traced(gm: fx.GraphModule) -> bool:
-    """Have all functions run as a whole that might be traced; whether there are any."""
-    traced = [node for node in gm.graph.nodes if isinstance(node.target, FunctionCall)]
+def without_traced(gm: fx.GraphModule, wanted: Callable[[fx.Node], bool] = lambda node: True) -> bool:
+    """Have functions run as a whole that might be traced; whether there are any."""
+    traced = [node for node in gm.graph.nodes if isinstance(node.target, TraceableCall) and wanted(node)]
     for node in traced:
         node.target = node.target.untraced()
     if traced:
         gm.recompile()
     return bool(traced)
+
+
+def pulls_back(node: fx.Node) -> bool:
+    """Whether a node gives, or takes, a function that pulls gradients back, which no part can hand to another."""
+    values = [each.meta.get("val") for each in (*node.all_input_nodes, *node.users)]
+    return not all(value is None or isinstance(value, (torch.Tensor, torch.SymInt, tuple, list)) for value in values)
 
 
 def changes_state(node: fx.Node) -> bool:

@@ -145,6 +145,7 @@ class Capture:
         self.takes_gradients = takes_gradients
         self.whole_functions: set[type] = set()
         """Those `autograd.Function`s whose calls are not traced."""
+        self.functions_inlined = 0  # how many of their calls were, that make no node of autograd
         self.transforms = 0  # how many function transforms the code being captured is inside
         self.budget = budget or Budget()
         self._initial_state: TorchState = {}
@@ -472,6 +473,10 @@ class Capture:
         if found[1].source is not None:
             self.layers.reached(found[1].source)
         return found[1]
+
+    def has_met(self, obj: Any) -> bool:
+        """Whether captured code has looked at an object, or at what a cell holds."""
+        return id(obj) in self._memo
 
     def remember(self, obj: Any, value: Value) -> None:
         self._memo[id(obj)] = (obj, value)

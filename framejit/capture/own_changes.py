@@ -18,8 +18,8 @@ from framejit.guards.sources import ArgSource, IndexSource, Source, key_source
 from framejit.symbols.conditions import LEAST
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue
 from framejit.values.inspection import instance_dict, is_a
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue

@@ -10,8 +10,9 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.builtins.cached_function import put_result
 from framejit.values.constant import NONE, ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.inspection import namespace_of
 from framejit.values.objects.module import ModuleValue
 from framejit.values.objects.user_object import ObjectValue

@@ -7,8 +7,10 @@ is" holds in the same kind of state only, and a call outside of it pays nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType, MethodType
 from typing import Any, Final
 
 import torch
@@ -82,25 +84,50 @@ def _unusual_keys() -> bool:
 
 
 def hooks_would_see_effects(capture: Capture) -> bool:
-    """Whether hooks on what autograd saves are active, and captured code changes objects; guarded where it does.
+    """Whether hooks on what autograd saves are active, and captured code changes objects, or looks at what the hooks
+    have in their closures; guarded where it does.
 
     Such changes are made after the graph. Hooks run inside it: they may look at the objects, and end the code in its
-    middle by raising, as checkpointing does when it has recomputed what it wants.
+    middle by raising, as checkpointing does when it has recomputed what it wants. What they change themselves, captured
+    code would have looked at before.
 
     A tensor in the place of a number, which is not assumed or was read, is saved and handed to hooks, where the number
     is not. Under hooks there is none; what was captured without them is guarded to run without.
     """
     changes, has_numbers = capture.effects.any(), bool(capture.scalar_inputs) or capture.reads_numbers
+    active = has_saved_tensor_hooks(torch)
+    changes = changes or active and any(map(capture.has_met, _held_by_hooks()))
     if not (changes or has_numbers) or not any(
         getattr(node.meta.get("val"), "requires_grad", False) for node in capture.graph.graph.nodes
     ):
         return False
-    active = has_saved_tensor_hooks(torch)
     if changes or not active:
         capture.add_guard(
             const_source(torch), native.C_PY, has_saved_tensor_hooks if active else has_no_saved_tensor_hooks
         )
     return changes and active
+
+
+def _held_by_hooks() -> Iterator[Any]:
+    """The cells and objects that the hook which autograd asks first, and functions that it calls by its closure, can
+    change."""
+    seen, waiting = set[int](), list[Any]((_C._autograd._top_saved_tensors_default_hooks(True) or ())[:1])
+    while waiting:
+        obj = waiting.pop()
+        if id(obj) in seen:
+            continue
+        seen.add(id(obj))
+        if type(obj) is functools.partial:
+            waiting += [obj.func, *obj.args, *obj.keywords.values()]
+        elif type(obj) is MethodType:
+            waiting += [obj.__func__, obj.__self__]
+        elif type(obj) is FunctionType:
+            waiting += obj.__closure__ or ()
+        else:
+            yield obj
+            if type(obj) is CellType:
+                with contextlib.suppress(ValueError):  # it is empty
+                    waiting.append(obj.cell_contents)
 
 
 HOOKS_SEE_EFFECTS: Final = "hooks on what autograd saves would run before side effects that come first"

@@ -11,6 +11,7 @@ are such, and so all programs that train wait for that import, 1.5 to 4 s. Scrip
 
 from __future__ import annotations
 
+import os
 import sys
 from types import CodeType, FunctionType
 from typing import Any, Final
@@ -32,6 +33,28 @@ _ITS_NAMES: Final = {
 _KNOWN: Final = "__dynamo_disable"
 """The attribute of such a function in which torch keeps what to call in its place."""
 _hook: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+
+
+_DYNAMO: Final = os.path.join(os.path.dirname(torch.__file__), "_dynamo")
+_MARKING: Final = {
+    "DisableContext.__call__.<locals>._fn": "is marked @torch.compiler.disable",
+    "get_nonrecursive_disable_wrapper.<locals>.nonrecursive_disable_wrapper": "is marked @torch.compiler.disable",
+    "_TorchDynamoContext.__call__.<locals>.compile_wrapper": "is compiled by torch.compile",
+}
+"""The names of the code that torch puts around functions of the program, and what that says of these."""
+
+
+def said_to_dynamo(fn: FunctionType) -> str | None:
+    """What the program has said to Dynamo of a function, by torch's own wrapper around it. What is kept out of Dynamo's
+    graphs is never captured, as if it were marked `framejit.disable`."""
+    said = _MARKING.get(fn.__code__.co_qualname)
+    if said is None or not fn.__code__.co_filename.startswith(_DYNAMO):
+        return None
+    inner = fn.__dict__.get("_torchdynamo_orig_callable")
+    inner = getattr(inner, "__func__", inner)  # of a method
+    if "disable" in said and isinstance(inner, FunctionType):
+        _native.skip_code(inner.__code__)
+    return said
 
 
 def kept_from_dynamo(code: CodeType) -> CodeType:

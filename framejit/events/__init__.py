@@ -2,9 +2,9 @@
 else."""
 from framejit.events.event import KINDS, Event
 from framejit.events.hub import emit, events, listening, subscribe, warn
-from framejit.events.ledger import Break, FunctionRecord, Payback, Status
+from framejit.events.ledger import Break, FunctionRecord, Payback, Status, Waiting
 
 __all__ = [
-    "KINDS", "Break", "Event", "FunctionRecord", "Payback", "Status", "emit", "events", "listening", "subscribe",
-    "warn",
+    "KINDS", "Break", "Event", "FunctionRecord", "Payback", "Status", "Waiting", "emit", "events", "listening",
+    "subscribe", "warn",
 ]

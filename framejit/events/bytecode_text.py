@@ -4,10 +4,19 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from itertools import zip_longest
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
+from typing import Any
+
+from framejit._native import Slot
 
 WIDTH = 58
 """Characters of the left column; longer instructions are cut there, and shown whole in the full log."""
+
+
+_READABLE = (
+    type(None), type(...), bool, int, float, complex, str, bytes, tuple, frozenset, slice, CodeType, type, FunctionType,
+    BuiltinFunctionType, MethodDescriptorType,
+)
 
 
 def side_by_side(titles: tuple[str, str], codes: tuple[CodeType, CodeType]) -> str:
@@ -38,7 +47,8 @@ def _cut(text: str) -> str:
 
 def _instructions(code: CodeType) -> Iterator[str]:
     line = None
-    for instruction in dis.get_instructions(code):
+    readable = code.replace(co_consts=tuple(map(_readable, code.co_consts)))
+    for instruction in dis.get_instructions(readable):
         number = instruction.positions.lineno if instruction.positions is not None else None
         shown, line = "" if number in (line, None) else str(number), number or line
         target = ">>" if instruction.is_jump_target else "  "
@@ -48,3 +58,20 @@ def _instructions(code: CodeType) -> Iterator[str]:
             else f" {instruction.arg}" + (f" ({instruction.argrepr})" if instruction.argrepr else "")
         )
         yield f"{shown:>5} {target}{instruction.offset:>5} {instruction.opname}{argument}"
+
+
+class _Text:
+    """What stands for a constant."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _readable(constant: Any) -> Any:
+    """Of what code written anew calls the class is shown: its own text is long, and may be made by the program."""
+    if isinstance(constant, Slot):
+        return _Text(f"<Slot {_readable(constant.target)!r}>")
+    return constant if type(constant) in _READABLE else _Text(f"<{type(constant).__qualname__}>")

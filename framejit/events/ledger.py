@@ -48,6 +48,18 @@ class Payback:
         return f"{cost}, to be paid back after {self.after} calls, of which there were {self.calls}"
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """How long a function ran in Python for calls that nothing compiled fits, in seconds, and after how many it is
+    compiled for them."""
+
+    seconds: float
+    after: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s so far; compiled for them after {self.after:.2f} s"
+
+
 @dataclass
 class FunctionRecord:
     """All that is known about one function."""
@@ -82,6 +94,8 @@ class FunctionRecord:
     break_seconds: float | None = None
     payback: Payback | None = None
     """None where its graphs were not measured beside ATen's operations, as those with gradients are not."""
+    waiting: Waiting | None = None
+    """None where it is compiled for all calls."""
 
     @property
     def share_in_graphs(self) -> float | None:
@@ -94,6 +108,7 @@ class FunctionRecord:
         return {
             **vars(self), "share_in_graphs": self.share_in_graphs, "breaks": [vars(b) for b in self.breaks.values()],
             "payback": None if self.payback is None else vars(self.payback),
+            "waiting": None if self.waiting is None else vars(self.waiting),
         }
 
 

@@ -50,6 +50,10 @@ def below(status: Status) -> list[tuple[str, list[str]]]:
             [f"{record.function}: {record.payback}" for record in records if record.payback is not None],
         ),
         (
+            "run in Python for calls that nothing compiled fits:",
+            [f"{record.function}: {record.waiting}" for record in records if record.waiting is not None],
+        ),
+        (
             "launched kernel by kernel, not at once:",
             [str(graph) for graph in status.launched if graph.state == "plain"],
         ),

@@ -22,7 +22,9 @@ from framejit.fakes.data_sizes import DataSizes
 from framejit.fakes.missing_rules import missing_rule
 from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
+from framejit.fakes.other_dtypes import seen_as_memory
 from framejit.fakes.recurrent_layers import STEPPED, below_autograd
+from framejit.fakes.resized_outputs import lay_out_again, layouts_of_outputs
 from framejit.fakes.stride_rules import Rule, full_name, rule_of
 from framejit.fakes.view_strides import view_strides, whole_sizes
 
@@ -62,6 +64,11 @@ class _NoStack:
         return []
 
 
+WITHOUT_MEMORY: Final = torch.ops.aten._efficientzerotensor.default
+"""Zeros that forward-mode differentiation begins with. As fakes they are plain zeros: ATen has kernels of their own for
+the others, which come before those of Python, and some of which make tensors that are no fakes (`view`)."""
+
+
 class Fakes(FakeTensorMode):
     """A mode for fakes that have eager's metadata."""
 
@@ -85,6 +92,8 @@ class Fakes(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is WITHOUT_MEMORY:
+            func = torch.ops.aten.zeros.default
         is_step = getattr(func, "_opname", "") in STEPS
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             known = [getattr(fake, "constant", None) is not None for fake in tensors_in((*args, *kwargs.values()))]
@@ -102,10 +111,16 @@ class Fakes(FakeTensorMode):
             and not _is_placed_by_symbols(*args[:4], **kwargs)
         ):
             check_reach(*args[:4], **kwargs)
+        if self.copies_existing:
+            args = seen_as_memory(func, args)
         check = _CHECKS.get(func)
         if check is not None:
             check(*args, **kwargs)
+        outputs = layouts_of_outputs(func, kwargs)
         result = self.operation_results.get(func, args, kwargs, lambda: self._worked_out(func, types, args, kwargs))
+        if outputs:
+            with self:
+                lay_out_again(func, args, kwargs, outputs)
         if type(func) is torch._ops.OpOverload and func._schema.is_mutable:
             for position in counted_in_lists(func):  # by what the operation consists of, which fakes do not run
                 torch._C._increment_version([t for t in args[position] if not t.is_inference()])

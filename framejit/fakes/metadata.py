@@ -29,7 +29,7 @@ from framejit.fakes.recurrent_layers import STEPPED, with_few_steps
 from framejit.fakes.repeated_calls import RepeatedCalls, tensors_given
 from framejit.guards.tensor_layout import NAMES
 from framejit.late_dataclass import dataclass
-from framejit.signals import Unsupported
+from framejit.signals import AsksForNumber, Unsupported
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,10 @@ class Metadata:
             # Much cheaper than from_tensor, and the same for a tensor that owns its storage.
             with light(), torch.no_grad():
                 if layout is None:
-                    fake = empty_fake(self.mode, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+                    try:
+                        fake = empty_fake(self.mode, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+                    except RuntimeError as e:  # a resize that raised leaves the sizes that it could not have
+                        raise Unsupported(f"a tensor of sizes that no memory has ({e})", "FJ140") from None
                 else:
                     with self.mode:
                         fake = torch.empty_strided(
@@ -137,9 +140,10 @@ class Metadata:
                 return self.mode.from_tensor(tensor, static_shapes=True)
         except Exception as e:
             cls = type(tensor)
-            if cls.__module__.partition(".")[0] == "torch":
+            if cls in (torch.Tensor, torch.nn.Parameter):
                 raise
-            # torch asks a tensor for names that a `__getattr__` or another attribute of the program's class answers
+            # torch asks a tensor for names that a `__getattr__` or another attribute of the program's class answers,
+            # or for the tensors that it is made of, which may be missing
             raise Unsupported(
                 f"tensor subclass {cls.__qualname__}, of which torch makes no fake ({type(e).__name__}: {e})", "FJ141"
             ) from None
@@ -215,7 +219,7 @@ class Metadata:
                     self._repeated.keep(key, result, given)
                 return result
         except DataDependentOutputException as e:
-            raise Unsupported(
+            raise AsksForNumber(
                 f"{label(target)} returns a Python value that depends on the data of a tensor ({e.func})", "FJ101"
             ) from None
         except DynamicOutputShapeException:

@@ -98,13 +98,21 @@ def rule_of(func: Any) -> Rule | None:
         return _of_reals
     if func._opname in LIKE_ZEROS:
         return _like_zeros
-    if func._opname in BY_ELEMENTS:
-        return _elementwise
-    if torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(
-        func.name(), "CompositeImplicitAutograd"
-    ):
+    if func._opname in BY_ELEMENTS or _is_elementwise(func):
         return _elementwise
     return None
+
+
+def elementwise_rule(func: torch._ops.OpOverload) -> Rule | None:
+    """The rule for strides of what an operation by elements makes, as the shared loop over operands lays it out."""
+    rule = rule_of(func)
+    return _elementwise if rule is _elementwise or rule is not None and _is_elementwise(func) else None
+
+
+def _is_elementwise(func: torch._ops.OpOverload) -> bool:
+    return torch.Tag.pointwise in func.tags and not torch._C._dispatch_has_kernel_for_dispatch_key(
+        func.name(), "CompositeImplicitAutograd"
+    )
 
 
 def _like_first(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Any:

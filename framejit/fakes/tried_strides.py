@@ -2,7 +2,8 @@
 
 Where operands lie in different orders, the first that can tell two dimensions apart decides (elementwise_strides.py),
 and which is the first to a kernel, its schema does not say: `threshold_backward(grad, x)` goes by `x` first. So the
-operation is tried on small tensors that lie in the same orders, once in a process for each combination of these.
+operation is tried on small tensors that lie in the same orders, once in a process for each combination of these. Sizes
+that are left open stand in it with those at hand: the order is the kernel's, whatever they are.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def tried(
     func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
 ) -> tuple[list[Any], torch.Tensor] | None:
     """Small arguments in place of an operation's, and what it gives for them. None where it is not tried, for it draws
-    random numbers or sizes are left open, or raised."""
+    random numbers or works on many dimensions, or raised."""
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-    numbers = (number for tensor in (*tensors, result) for number in (*tensor.shape, *tensor.stride()))
-    if not all(type(number) is int for number in numbers) or result.dim() > MOST_DIMS:
+    numbers = [number for tensor in tensors for number in _at_hand((*tensor.shape, *tensor.stride()))]
+    if result.dim() > MOST_DIMS or not all(_at_hand(result.shape)) or None in numbers:
         return None
-    if torch.Tag.nondeterministic_seeded in func.tags or not all(result.shape):
+    if torch.Tag.nondeterministic_seeded in func.tags:
         return None
     small = _Small(tensors)
     try:
@@ -67,7 +68,7 @@ class _Small:
     """Tensors in the place of others, whose sizes and strides are to each other as theirs are."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        sizes = sorted({size for tensor in tensors for size in tensor.shape if size > 1})
+        sizes = sorted({size for tensor in tensors for size in _at_hand(tensor.shape) if size > 1})
         self.sizes = {1: 1} | {size: place + 2 for place, size in enumerate(sizes)}
 
     def described(self, value: Any) -> Any:
@@ -88,9 +89,15 @@ class _Small:
         return torch.ones(last + 1, dtype=value.dtype, device="cpu").as_strided(sizes, strides)
 
     def _sizes(self, tensor: torch.Tensor) -> tuple[int, ...]:
-        return tuple(self.sizes[size] for size in tensor.shape)
+        return tuple(self.sizes[size] for size in _at_hand(tensor.shape))
 
     def _strides(self, tensor: torch.Tensor) -> tuple[int, ...]:
-        steps = sorted({step for step in tensor.stride() if step})
+        strides = _at_hand(tensor.stride())
+        steps = sorted({step for step in strides if step})
         places = {0: 0} | {step: place + 1 for place, step in enumerate(steps)}
-        return tuple(places[step] for step in tensor.stride())
+        return tuple(places[step] for step in strides)
+
+
+def _at_hand(numbers: Sequence[Any]) -> list[Any]:
+    """Sizes or strides, without asking anything of those that are left open; None for what only data decides."""
+    return [number.node.hint if isinstance(number, torch.SymInt) else number for number in numbers]

@@ -15,7 +15,7 @@ from framejit.values.complaints import SPECIAL, refused
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.lazy import OpaqueValue
 from framejit.values.objects.builtin_attributes import builtin_attribute
@@ -28,6 +28,7 @@ from framejit.values.shown_objects import text_by_cpython
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors import overrides
+from framejit.values.tensors.numbers_in_tensors import called
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, wrap
 
@@ -75,6 +76,12 @@ class Operations:
     def handed_over(self: Frame, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
         """The result of a call by a `__torch_function__` of the program; None where torch asks none."""
         return overrides.handed_over(self, function, args, kwargs)
+
+    def torch_call(
+        self: Frame, target: Any, args: list[Value], kwargs: dict[str, Value], is_method: bool = False
+    ) -> Value:
+        """What the graph's node for a call gives; tensors may stand in the place of numbers."""
+        return called(self, target, args, kwargs, is_method)
 
     def fold(self: Frame, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
         """The result of a pure function, called now."""

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from framejit.config import config
+from framejit.environment.torch_compile import said_to_dynamo
 from framejit.interpreter.frame_policy import PACKAGE, frame_reader, module_in
 from framejit.signals import Unsupported
 from framejit.values.builtins.c_functions import NUMPY_HINT, OUTPUT_HINT
@@ -47,8 +48,9 @@ _NEVER_INLINE = (
     "pickle",
 )
 _YET_INLINED = (
-    "torch.autograd.grad_mode", "torch.autograd.profiler", "torch._functorch.functional_call", "torch.fx.traceback",
-    "torch.fx._pytree",
+    "torch.autograd.functional", "torch.autograd.grad_mode", "torch.autograd.profiler",
+    "torch._functorch.functional_call", "torch._functorch.deprecated", "torch._functorch.make_functional",
+    "torch.fx.traceback", "torch.fx._pytree",
 )
 _YET_INLINED_FUNCTIONS = {
     "torch.fx.graph_module": ("GraphModule.recompile.<locals>.call_wrapped", "_WrappedCall.__call__"),
@@ -59,6 +61,8 @@ _YET_INLINED_FUNCTIONS = {
     ),
 }
 """By their modules functions that do nothing but call what they stand in front of, or were given."""
+_NEVER_INLINED_CLASSES = {"torch._ops": ("HigherOrderOperator",)}
+"""By their modules classes whose methods look for what is registered for the kinds of the arguments."""
 _OUTPUT = ("logging", "warnings")
 _OF_PROCESSES = ("torch.distributed.fsdp", "torch.distributed._composable", "torch.nn.parallel")
 _FORWARD_HINT = "nothing has to be done: the forward of modules inside, and its backward, are compiled by themselves"
@@ -67,12 +71,11 @@ _FORWARD_HINT = "nothing has to be done: the forward of modules inside, and its 
 def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
     """Why a function is called for real instead of inlined, or None."""
     module = fn.globals.get("__name__") or ""
-    if isinstance(fn, FunctionValue) and getattr(fn.fn, "_framejit_disable", False):
-        return Unsupported(
-            f"{fn.describe()} is marked @framejit.disable",
-            "FJ116",
-            "remove the mark, or call it outside the compiled function",
-        )
+    if isinstance(fn, FunctionValue):
+        said = "is marked @framejit.disable" if hasattr(fn.fn, "_framejit_disable") else said_to_dynamo(fn.fn)
+        if said is not None:
+            hint = "remove the mark, or call it outside the compiled function"
+            return Unsupported(f"{fn.describe()} {said}", "FJ116", hint)
     if depth >= config.max_inline_depth:
         return Unsupported(
             f"more than {config.max_inline_depth} calls deep", "FJ116", "raise framejit.config.max_inline_depth"
@@ -81,7 +84,7 @@ def refuse_inlining(fn: CallableValue, depth: int) -> Unsupported | None:
         return Unsupported(f"{fn.describe()} writes a message, which no graph can do", "FJ126", OUTPUT_HINT)
     if module_in(module, ("numpy",)):
         return Unsupported(f"{fn.describe()} works on numpy arrays, which are no part of a graph", "FJ105", NUMPY_HINT)
-    if (
+    if fn.code.co_qualname.split(".")[0] in _NEVER_INLINED_CLASSES.get(module, ()) or (
         module_in(module, _NEVER_INLINE)
         and not module_in(module, _YET_INLINED)
         and fn.code.co_qualname not in _YET_INLINED_FUNCTIONS.get(module, ())

@@ -31,7 +31,7 @@ from framejit.interpreter.read_conditions import can_decide, condition_of
 from framejit.signals import Raised, Selecting, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.objects.exception_values import NULL
 from framejit.values.runtime_numbers.kept_counts import answer_of_count
 from framejit.values.runtime_numbers.read_number import ReadNumberValue

@@ -11,6 +11,14 @@ from framejit.models.model_registry import models
 _Logger = logging.Logger
 
 
+@models(logging.getLogger)
+def get_logger(name: Any = None) -> Any:
+    if not name or isinstance(name, str) and name == _Logger.root.name:
+        return _Logger.root
+    found = _Logger.manager.loggerDict.get(name) if isinstance(name, str) else None
+    return found if isinstance(found, _Logger) else _Logger.manager.getLogger(name)  # which makes one, for real
+
+
 @models(_Logger.isEnabledFor)
 def is_enabled_for(self: Any, level: int) -> bool:
     if self.disabled:

@@ -1,5 +1,6 @@
 /* framejit._native: the module, and the switches that turn interception off. */
 #include "native.h"
+#include <time.h>
 #include "torch/cuda_driver.h"
 #include "cpython/dict_watch.h"
 #include "cpython/cpython_layout.h"
@@ -10,6 +11,13 @@
 
 int fj_disabled;
 FJ_THREAD_LOCAL int fj_busy;
+
+int64_t fj_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static PyObject *set_disabled(PyObject *module, PyObject *flag)
 {

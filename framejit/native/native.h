@@ -75,6 +75,8 @@ PyObject *trampoline(PyObject *result);  /* steals result; runs tail calls until
 PyObject *raise_waiting(PyObject *result);  /* steals result; raises what fj_scope.waiting is, instead */
 int entry_init(PyObject *module);
 
+int64_t fj_now(void);                       /* nanoseconds of a clock that never goes back */
+
 /* ---- entry_cache.c: the list of entries a Dispatcher or a code object has ---- */
 typedef struct EntryCache {
     PyObject_HEAD
@@ -87,6 +89,7 @@ typedef struct EntryCache {
     struct EntryCache *next, *previous;     /* the caches of code objects form a ring */
     Entry *last_late_hit;                   /* compared only, never followed */
     unsigned long long hits, misses;
+    int64_t python_ns;                      /* that frames of the code ran as they are, since no entry fitted them */
     char skip;
 } EntryCache;
 extern PyTypeObject EntryCache_Type;

@@ -48,6 +48,7 @@ class Conditions:
         self._granted: dict[tuple[Expression, Relation], Condition] = {}
         self._replaced: dict[Symbol, Expression] = {}
         self._on_condition = on_condition or _nobody
+        self._are_taken = False
 
     def forget_listener(self) -> None:
         """From here on nobody is told of new conditions."""
@@ -55,6 +56,12 @@ class Conditions:
 
     def __iter__(self) -> Iterator[Condition]:
         return iter(self._known.values())
+
+    def taken(self) -> tuple[Condition, ...]:
+        """All of them, for what is checked at each call. Nothing may be assumed from here on, as nobody would look
+        whether it holds: a question whose answer is not known raises AssertionError."""
+        self._are_taken = True
+        return tuple(self)
 
     def granted(self) -> list[str]:
         """The conditions that are taken for granted, as sorted text: equal for conditions from which the same
@@ -133,6 +140,8 @@ class Conditions:
             raise Unsupported(
                 f"whether {Condition(expression, relation, True)} depends on the data of a tensor", "FJ102"
             )
+        if self._are_taken:  # no assert: a call that nobody checks gives wrong results, with `python -O`, too
+            raise AssertionError(f"{expression} {relation} 0 is asked when the conditions on sizes were taken")
         outcome = expression.hint == 0 if relation == "==" else expression.hint < 0
         # which no program of guards computes with
         if any(abs(coefficient) > _LARGEST for coefficient in expression.terms.values()):

@@ -75,6 +75,9 @@ class Frame(Protocol):
     def filled_in(self, template: str, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
     def filled_in_by_percent(self, template: str, given: Value) -> Value: ...
     def handed_over(self, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None: ...
+    def torch_call(
+        self, target: Any, args: list[Value], kwargs: dict[str, Value], is_method: bool = False
+    ) -> Value: ...
 
     # ---- operators ----
     def same(self, a: Value, b: Value) -> bool: ...
@@ -132,6 +135,7 @@ class Capture(Protocol):
     transforms: int
     mode_changes: list[Any]
     whole_functions: set[type]
+    functions_inlined: int
     takes_gradients: bool
     selecting: Selecting | None
     says_compiling: bool

@@ -16,7 +16,7 @@ from framejit.values.constant import ConstantValue
 if TYPE_CHECKING:
     from framejit.guards.sources import Source
     from framejit.values.base import Value
-    from framejit.values.containers.sequence import ListValue
+    from framejit.values.containers.lists import ListValue
     from framejit.values.context import Frame
     from framejit.values.objects.user_object import ObjectValue
 

@@ -24,7 +24,7 @@ from framejit.values.builtins import (
     silent_warnings,
     translation_tables,
 )
-from framejit.values.containers import deque, dict_views, existing_iterators, existing_tables, sequence
+from framejit.values.containers import deque, dict_views, existing_iterators, existing_tables, lists, tuples
 from framejit.values.objects import (
     class_statement,
     classes,

@@ -17,7 +17,7 @@ from framejit.values.arrays.ndarray import NumberValue, NumpyValue
 from framejit.values.base import Value, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import ConstantValue, is_not_implemented
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.inspection import has_operators
 from framejit.values.journal import of_followed

@@ -110,7 +110,8 @@ class _Comparison:
 
     def _object(self, a: Any, b: Any, place: str) -> None:
         if isinstance(a, torch.Tensor):
-            self._tensor(a, b, place)
+            with torch._C.DisableTorchFunctionSubclass():  # a `__torch_function__` of the program is not asked
+                self._tensor(a, b, place)
         elif isinstance(a, np.ndarray):
             alike = (
                 np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
@@ -174,6 +175,8 @@ class _Comparison:
             raise _Found(place, a, b)
 
     def _tensor(self, a: torch.Tensor, b: torch.Tensor, place: str) -> None:
+        if any(type(size) is not int for size in (*a.shape, *b.shape)):
+            raise TypeError(f"{place} is a tensor with sizes that are no numbers, as nested ones have")
         for fact in ("dtype", "device", "shape", "layout", "requires_grad"):
             one, two = getattr(a, fact), getattr(b, fact)
             if one != two:

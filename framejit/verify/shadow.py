@@ -66,7 +66,13 @@ class Shadow:
             before()
             with plain_python():
                 expected = _run(twin.fn, twin)
-            difference = _difference(expected, compiled)
+            try:
+                difference = _difference(expected, compiled)
+            except Exception as e:  # of objects that can't be looked at, which must not take the program with it
+                if config.debug:
+                    raise
+                self.reporter.skipped(f"comparing raised {type(e).__name__}: {e}")
+                return _given(compiled)
             if difference is None:
                 self.reporter.same()
                 self._first_call = self._first_call or reproduction.saver(spare.args, spare.kwargs)
@@ -74,9 +80,7 @@ class Shadow:
                 self._explain(difference, runs, hits, before, expected, spare)
         finally:
             after()
-        if compiled.error is not None:
-            raise compiled.error
-        return compiled.result
+        return _given(compiled)
 
     def _explain(
         self, difference: Difference, runs: list[GraphRun], hits: Hits, before: Callable[[], None], expected: _Outcome,
@@ -176,6 +180,12 @@ def _run(call: Callable[..., Any], world: World) -> _Outcome:
     except BaseException as e:
         error = e
     return _Outcome(result, error, world, modes.described())
+
+
+def _given(outcome: _Outcome) -> Any:
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.result
 
 
 def _difference(expected: _Outcome, got: _Outcome) -> Difference | None:

@@ -61,7 +61,7 @@ def script(shell):
 
         def outer(x):
             y = inner(x * 2)
-            return y / y.max().tolist()
+            return y / y.max().repeat(17).tolist()[0]
 
         print(sys.argv, __name__, os.path.basename(__file__), sys.path[0] == os.path.dirname(__file__))
         print(outer(torch.arange(3.0)))
@@ -263,6 +263,114 @@ def test_run_compiles_what_is_called_for_longer_than_a_moment(tmp_path, options,
     assert done.returncode == 0, done.stderr
     rows = [line for line in done.stderr.splitlines() if " work " in line]
     assert [" compiled " in row for row in rows] == [compiled], done.stderr
+
+
+BUSY = """
+import sys, time
+import torch
+
+from framejit import left_calls
+
+def work(x):
+    return x.sin() * 2 + x.cos()
+
+begun = time.monotonic()
+if sys.argv[1] == "busy":
+    left_calls.waited_for_processors = lambda: time.monotonic() - begun
+for i in range(4):
+    work(torch.ones(4))
+    time.sleep(0.4)
+"""
+
+
+@pytest.mark.parametrize("machine", ["busy", "idle"])
+def test_time_in_which_a_program_did_not_come_to_run_does_not_count(tmp_path, machine):
+    (tmp_path / "busy.py").write_text(BUSY)
+    env = {**os.environ, "FRAMEJIT_LOGS": "status"}
+    env.pop("FRAMEJIT_COMPILE_AFTER", None)
+    done = forked.run(["-m", "framejit", "run", "busy.py", machine], cwd=tmp_path, env=env, timeout=120)
+    rows = [line for line in done.stderr.splitlines() if " work " in line]
+    assert [" compiled " in row for row in rows] == [machine == "idle"], done.stderr
+
+
+RARELY = """
+import sys, time
+import torch
+
+def work(x):
+    return torch.sin(x) + 1
+
+@torch.no_grad()
+def evaluate(x):
+    return sum(work(x).sum() for _ in range(3))
+
+w = torch.ones(64, requires_grad=True)
+for step in range(30):
+    work(w)
+    time.sleep(0.05)
+for _ in range(int(sys.argv[1])):
+    evaluate(w)
+    time.sleep(0.05 if _ else 0.8)
+"""
+
+
+@pytest.mark.parametrize(("calls", "compiled"), [("3", False), ("15", True)])
+def test_run_leaves_a_function_alone_that_is_called_rarely_and_calls_what_is_compiled(tmp_path, calls, compiled):
+    (tmp_path / "rarely.py").write_text(RARELY)
+    env = {**os.environ, "FRAMEJIT_LOGS": "status"}
+    env.pop("FRAMEJIT_COMPILE_AFTER", None)
+    done = forked.run(["-m", "framejit", "run", "rarely.py", calls], cwd=tmp_path, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[2]: " compiled " in line for line in done.stderr.splitlines() if ".py:" in line}
+    assert (rows["work"], rows["evaluate"]) == (True, compiled), done.stderr
+
+
+EVALUATED = """
+import time
+import torch
+
+import framejit
+
+class Part(torch.nn.Module):
+    def forward(self, x):
+        return torch.sin(x) + 1
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part, self.linear = Part(), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.part(self.linear(x)).relu()
+
+def told():
+    records = {record.function: record for record in framejit.status().functions}
+    net, part = records["Net.forward"], records["Part.forward"]
+    return net.entries, net.waiting is not None, net.recompiles, part.entries, part.state
+
+net, x = Net(), torch.ones(4, 8)
+for step in range(20):
+    net(x).sum().backward()
+    time.sleep(0.05)
+end = time.monotonic() + 60
+with torch.no_grad():
+    print(told(), net(x).equal(net(x)), *told())
+    while told()[0] < 2 and time.monotonic() < end:
+        for _ in range(100):
+            net(x)
+print(*told(), net(x).requires_grad)
+"""
+
+
+def test_run_compiles_for_other_calls_once_they_have_taken_a_while(tmp_path):
+    """Nor are the parts of what runs in Python meanwhile compiled one by one."""
+    (tmp_path / "evaluated.py").write_text(EVALUATED)
+    env = {**os.environ, "FRAMEJIT_LOGS": "status", "FRAMEJIT_CACHE_DIR": str(tmp_path / "cache")}
+    env.pop("FRAMEJIT_COMPILE_AFTER", None)
+    done = forked.run(["-m", "framejit", "run", "evaluated.py"], cwd=tmp_path, env=env, timeout=120)
+    assert done.stdout.splitlines() == [
+        "(1, False, 0, 0, 'eager') True 1 True 0 0 eager", "2 False 1 0 eager True",
+    ], done.stdout + done.stderr
 
 
 UNROLLED = """

@@ -52,6 +52,39 @@ def test_disable_undoes_optimize(backend):
     assert backend.graphs == []
 
 
+def test_what_the_program_has_said_to_dynamo(backend):
+    @torch.compiler.disable
+    def kept(x):
+        y = x * 2
+        return y.sin()
+
+    @torch.compiler.disable(recursive=False)
+    def alone(x):
+        return x.cos() + 1
+
+    class Part:
+        @torch.compiler.disable
+        def method(self, x):
+            return x.exp() * 3
+
+    part = Part()
+    with recorded() as log:
+        fast = framejit.optimize(lambda x: part.method(alone(kept(x + 1) - 1) / 2) + 4, backend=backend)
+        for _ in range(2):
+            assert torch.equal(fast(X), (((X + 1) * 2).sin() - 1).cos().add(1).div(2).exp() * 3 + 4)
+    reasons = [broken.reason for broken in of_kind(log, "graph_break")]
+    assert len(reasons) == 3 and all("is marked @torch.compiler.disable" in reason for reason in reasons)
+    assert backend.ops == 4 and {done.function for done in of_kind(log, "frame_done")}.isdisjoint(("kept", "alone"))
+
+
+def test_what_a_function_of_torch_compile_is_called(backend):
+    twice = torch.compile(lambda x: x.sin() * 2, backend="eager")
+    with recorded() as log:
+        assert torch.equal(framejit.optimize(lambda x: twice(x + 1) - 1, backend=backend)(X), (X + 1).sin() * 2 - 1)
+    [broken] = of_kind(log, "graph_break")
+    assert "is compiled by torch.compile" in broken.reason
+
+
 @pytest.mark.parametrize("decorator", [framejit.disable, framejit.assume_constant, framejit.allow_in_graph])
 def test_only_python_functions_can_be_marked(decorator):
     with pytest.raises(InvalidTarget, match="Python function"):
@@ -82,6 +115,14 @@ def test_is_compiling():
 
     assert torch.equal(framejit.optimize(f)(X), X + 1)
     assert torch.equal(f(X), X - 1)
+
+    from torch import _dynamo  # which takes seconds
+
+    def g(x):
+        return x + 1 if _dynamo.is_compiling() else x - 1
+
+    assert torch.equal(framejit.optimize(g, fullgraph=True)(X), X + 1)
+    assert torch.equal(g(X), X - 1)
 
 
 def test_assume_constant(backend):

@@ -4,6 +4,7 @@ import torch
 
 import framejit
 
+from comparison import assert_same
 from support import check, check_state
 
 X = torch.arange(1.0, 5.0)
@@ -208,3 +209,116 @@ def test_written_arguments():
 
     check(fn, X)
     check(fn, X.clone().requires_grad_(), graphs=None, breaks=None)
+
+
+class BackWithMore(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, places):
+        ctx.save_for_backward(x)
+        return x, x * y, y, places, x
+
+    @staticmethod
+    def backward(ctx, a, b, c, d, e):
+        (x,) = ctx.saved_tensors
+        return a * 2 + b * x + e * 5, c * x, None
+
+
+class BackBySetup(torch.autograd.Function):
+    @staticmethod
+    def forward(x, factor):
+        return x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor, None
+
+
+class KeptBySetup(BackBySetup):
+    """Which torch refuses where the same tensor is given back."""
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[1]
+        ctx.save_for_backward(inputs[0])
+
+
+class MarkedConstant(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.mark_non_differentiable(y)
+        return x * 2, y
+
+    @staticmethod
+    def backward(ctx, a, b):
+        return a * 3, None
+
+
+def back_of_a_result(x, w):
+    return (BackBySetup.apply(x * w, 3.0) * w).sin()
+
+
+def back_of_an_argument(x, w):
+    return BackBySetup.apply(w, 0.5), BackBySetup.apply(BackBySetup.apply(x, -1.0) * w, 2.0), w * 2
+
+
+def back_with_more(x, w):
+    a, b, c, places, e = BackWithMore.apply(x * w, w, torch.arange(4))
+    return a * b + c * e, places
+
+
+def back_of_what_has_no_gradients(x, w):
+    a, b, c, _, e = BackWithMore.apply(x, w, None)
+    return a * w, b + c, e
+
+
+def marked_constant(x, w):
+    y, z = MarkedConstant.apply(w, x)
+    return y * z, z.requires_grad
+
+
+def kept_by_setup(x, w):
+    return KeptBySetup.apply(x * w, 2.0)
+
+
+def written_afterwards(x, w):
+    y = BackBySetup.apply(x * w, 2.0)
+    y.add_(1)
+    return y
+
+
+def of_a_tensor_that_is_written_afterwards(x, w):
+    y = x * w
+    z = BackBySetup.apply(y, 2.0)
+    y.mul_(2)
+    return y, z
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize(
+    "fn, is_captured",
+    [
+        (back_of_a_result, True), (back_of_an_argument, True), (back_with_more, True),
+        (back_of_what_has_no_gradients, True), (marked_constant, False), (kept_by_setup, False),
+        (written_afterwards, False), (of_a_tensor_that_is_written_afterwards, False),
+    ],
+)
+def test_an_argument_that_is_given_back_with_gradients(fn, is_captured, backend):
+    """What torch refuses of it, it refuses in the same words."""
+
+    def run(fn, x):
+        w = torch.linspace(-1, 2, 4).requires_grad_()
+        try:
+            results = fn(x, w)
+            results = results if isinstance(results, tuple) else (results,)
+            sum(r.sum() for r in results if isinstance(r, torch.Tensor) and r.requires_grad).backward()
+        except RuntimeError as e:
+            return str(e)
+        return [(r, r.requires_grad, r._is_view()) if isinstance(r, torch.Tensor) else r for r in results], w.grad
+
+    compiled = framejit.optimize(fn, backend=backend, fullgraph=is_captured)
+    for x in (X, X * 2, X):
+        assert_same(run(compiled, x), run(fn, x))

@@ -1,4 +1,6 @@
 """torch.func's transforms in captured code are nodes of one graph."""
+import warnings
+
 import pytest
 import torch
 
@@ -34,6 +36,20 @@ def several(x, w):
     return grads, value, torch.func.grad(lambda a: ((a * w).sum(), a * 2), has_aux=True)(x)
 
 
+def given_by_name(x, w):
+    def weighted(row, *, bias=0.0, scales, power=1):
+        return ((row * scales["w"]).pow(power) + scales["shift"] * bias).sum()
+
+    scales = {"shift": w.sum(), "w": w}
+    return (
+        torch.vmap(weighted)(x, scales=scales, power=2),
+        torch.vmap(weighted, in_dims=1, chunk_size=2)(x.T, power=3, scales=scales, bias=w),
+        torch.func.grad(weighted)(x, bias=2.0, scales={"w": x.sin(), "shift": w}),
+        torch.func.grad_and_value(weighted)(w, scales=scales),
+        torch.vmap(lambda row, other: torch.func.grad(weighted)(row, scales={"w": other, "shift": w}))(x, other=w),
+    )
+
+
 def per_sample(x, w):
     def loss(weights, row):
         return (weights["w"] * row).sum().square()
@@ -64,11 +80,23 @@ def forward_over_reverse(x, w):
     return torch.func.jvp(torch.func.grad(lambda v: (v**3).sum()), (w,), (torch.ones_like(w),))
 
 
+def counted_from_the_end(x, w):
+    def f(a, b):
+        return (a * b * b).sum(0)
+
+    return torch.func.jacrev(f, argnums=-1)(x, w), torch.func.grad(lambda a, b: f(a, b).sum(), (0, -1))(x, w)
+
+
+def structured_tangents(x, w):
+    primals, tangents = ({"a": x, "b": [w]}, w), ({"a": x * 2, "b": [w + 1]}, w * 3)
+    return torch.func.jvp(lambda parts, scale: {"out": parts["a"] * parts["b"][0] * scale}, primals, tangents)
+
+
 @pytest.mark.parametrize(
     "fn",
     [
-        batched, over_columns, shared, nested, gradient, several, per_sample, jacobians, forward_mode,
-        forward_over_reverse,
+        batched, over_columns, shared, nested, gradient, several, given_by_name, per_sample, jacobians, forward_mode,
+        forward_over_reverse, counted_from_the_end, structured_tangents,
     ],
 )
 def test_one_graph(fn):
@@ -120,6 +148,30 @@ def test_errors_are_torchs():
     check(lambda x, w: torch.vmap(torch.dot)(x, w), X, W, raises=ValueError, traceback=False)
     check(lambda x: torch.vmap(lambda r: r + torch.rand(3))(x), X, raises=RuntimeError, traceback=False)
     check(lambda x: torch.func.grad(lambda v: v * 2)(x), X, raises=RuntimeError, traceback=False)
+    check(lambda x: torch.func.jacrev(lambda v, n: v * n)(x, n=2), X, raises=TypeError, traceback=False)
+    check(lambda x: torch.func.grad(lambda v: v.sum())(v=x), X, raises=RuntimeError, traceback=False)
+
+
+@pytest.mark.parametrize("transform", [torch.vmap, torch.func.grad, torch.func.jacfwd])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_asking_for_gradients_inside_of_a_transform_is_refused_by_torch(transform, wanted):
+    def of_a_result(row):
+        made = row * 2
+        made.requires_grad_(wanted)
+        return (row * 2).sum()
+
+    def of_the_argument(row):
+        return row.requires_grad_(wanted).sum()
+
+    def fn(x, function):
+        y = x + 1
+        try:
+            return y, transform(function)(x)
+        except RuntimeError:
+            return y, "refused"
+
+    for function in (of_a_result, of_the_argument):
+        check(fn, X[0], function, graphs=None, breaks=None)
 
 
 def test_a_transformed_function_that_is_returned():
@@ -145,6 +197,8 @@ TANGENTS = {
     "no tuple": lambda x: x,
     "of another dtype": lambda x: (x.to(torch.float64),),
     "none": lambda x: (),
+    "a list": lambda x: [x],
+    "in another structure": lambda x: ((x,),),
 }
 
 
@@ -216,3 +270,52 @@ def test_a_function_of_vjp_that_leaves_is_torchs():
     torch.testing.assert_close(*found, rtol=0, atol=0)
     check(lambda x, w: torch.func.vjp(torch.sin, x)[1](x[0]), X, W, raises=RuntimeError, traceback=False)
     check(lambda x, w: torch.func.vjp(torch.sin, x)[1](x, x), X, W, raises=Exception, traceback=False)
+
+
+def old_transforms(x, w):
+    import functorch
+
+    rows = functorch.vmap(functorch.grad(lambda row, scale: (row * scale).square().sum()), (0, None))(x, w)
+    value, back = functorch.vjp(torch.sin, x)
+    pushed = functorch.jvp(torch.exp, (x,), (x * 2,))
+    return rows, value, back(x), pushed, functorch.jacrev(torch.cos)(w), functorch.hessian(lambda v: (v**3).sum())(w)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functorchs_own_names_of_them():
+    check(old_transforms, X, W, fullgraph=True, changed=[(X * 2, W + 1)])
+
+
+@pytest.mark.parametrize("kind", ["always", "default", "error"])
+def test_what_functorchs_names_warn_of(kind):
+    def told(fn):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter(kind)
+            for _ in range(3):
+                try:
+                    torch.testing.assert_close(fn(X, W)[0], 2 * X * W**2)
+                except FutureWarning:
+                    caught.append(None)
+        return [each and (str(each.message), each.filename, each.lineno) for each in caught]
+
+    assert told(Pair(lambda: old_transforms).compiled) == told(old_transforms)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_made_of_modules():
+    import functorch
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).eval()
+    fn, weights, buffers = functorch.make_functional_with_buffers(net)
+    several, stacked, states = functorch.combine_state_for_ensemble([torch.nn.Linear(3, 2) for _ in range(3)])
+
+    def run(x, weights, stacked):
+        def loss(weights, row):
+            return fn(weights, buffers, row[None]).square().sum()
+
+        return torch.vmap(torch.func.grad(loss), (None, 0))(weights, x), torch.vmap(several, (0, 0, None))(
+            stacked, states, x
+        )
+
+    inputs = [tuple(weight.detach() for weight in group) for group in (weights, stacked)]
+    check(run, X, *inputs, fullgraph=True)

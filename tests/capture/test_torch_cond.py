@@ -115,7 +115,36 @@ def test_it_is_what_torch_itself_computes():
         assert_same(fn(x), fast(x))
 
 
-@pytest.mark.parametrize("operands", [lambda x: (x, 3), lambda x: ([x],)], ids=["number", "list"])
+def test_operands_and_results_in_containers():
+    """In plain Python Dynamo compiles it, which this does not wait for."""
+
+    def more(given, pair):
+        rows = given["rows"] * pair[0]
+        return {"rows": rows, "parts": [(rows.sum(), given["inner"][0] + pair[1])]}
+
+    def less(given, pair):
+        return {"rows": given["rows"] - pair[1], "parts": [(pair[0].sum() * 2, pair[1] * given["inner"][0])]}
+
+    def fn(x, w, cond=torch.cond):
+        made = cond(x.sum() > 0, more, less, ({"rows": x, "inner": [w]}, (w, x + 1)))
+        return made["rows"] + made["parts"][0][0], made
+
+    def plain(pred, if_true, if_false, operands):
+        return (if_true if pred else if_false)(*operands)
+
+    fast = framejit.optimize(fn, fullgraph=True)
+    for x in (X, -X, X * 2):
+        inputs, others = [[each.clone().requires_grad_() for each in (x, X - 1)] for _ in range(2)]
+        (total, made), (expected, others_made) = fast(*inputs), fn(*others, plain)
+        assert_same((total, made), (expected, others_made))
+        found = [
+            torch.autograd.grad(a.sum() + b["parts"][0][1].sum(), c)
+            for a, b, c in ((total, made, inputs), (expected, others_made, others))
+        ]
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("operands", [lambda x: (x, 3), lambda x: ([x, 2],)], ids=["number", "list"])
 def test_operands_that_are_no_tensors_are_left_to_torch(operands):
     def fn(x):
         return torch.cond(x.sum() > 0, lambda *y: x + 1, lambda *y: x - 1, operands(x))

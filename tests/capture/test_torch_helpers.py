@@ -2,6 +2,8 @@
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.hints_wrap import hints_wrapper
+from torch._higher_order_ops.wrap import wrap
 
 import framejit
 
@@ -15,6 +17,20 @@ def checked(x):
     torch._check(x.shape[0] > 1, lambda: "too short")
     torch._check_value(x.dim() == 2)
     return x + 1
+
+
+def of_sizes(x):
+    torch._check_is_size(x.shape[0])
+    torch._check_is_size(x.shape[1], max=5)
+    return x + 1
+
+
+def called_by_an_operator(x):
+    def inner(rows, factor, *, shift):
+        return {"rows": rows * factor + shift, "factor": factor}
+
+    made = wrap(inner, x, 3, shift=x[0])
+    return made["rows"] * made["factor"]
 
 
 def annotated(x):
@@ -41,7 +57,11 @@ def dtypes_of_results(x):
     return x.to(torch.result_type(True, 2j)), torch.result_type(1, 2.0), of_tensors
 
 
-@pytest.mark.parametrize("fn", [checked, annotated, traced, scripted_only_for_traces, dtypes_of_results])
+@pytest.mark.parametrize(
+    "fn",
+    [checked, of_sizes, called_by_an_operator, annotated, traced, scripted_only_for_traces, dtypes_of_results],
+)
+@pytest.mark.filterwarnings("ignore:_check_is_size:FutureWarning")
 def test_one_graph(fn):
     check(fn, X, fullgraph=True)
 
@@ -96,3 +116,21 @@ def test_hooks_of_a_traced_module():
     module = torch.fx.symbolic_trace(nn.Sequential(nn.ReLU()))
     module.register_forward_hook(lambda m, args, out: out + 1)
     check(lambda x: module(x), X, graphs=None, breaks=None, ops=None)
+
+
+def test_operators_on_functions_that_framejit_does_not_know_break_the_graph_once():
+    def hinted(x):
+        return hints_wrapper(lambda rows: rows.sin() * 2, (x + 1,), {}, hints={"kept": True}) - 1
+
+    check(hinted, X, graphs=2, breaks=1)
+
+
+@pytest.mark.parametrize("size", [torch.Size([]), torch.Size([2]), torch.Size([0, 3])])
+def test_tensors_made_of_a_size(size):
+    """Of no dimensions, too: that is another thing than no size."""
+
+    def fn(x):
+        made = x.new(size), torch.Tensor(size), torch.DoubleTensor(size), x.sum().new(x.sum().shape), x.new()
+        return [each.fill_(2) for each in made], x * 2
+
+    check(fn, torch.ones(3), graphs=1)

@@ -129,3 +129,13 @@ def test_long_sums_stay_open():
     symbols = [Symbol(f"s{i}", i + 2, (2, INFINITE)) for i in range(1000)]
     size = sum(symbolic(Expression.of(symbol), conditions) for symbol in symbols)
     assert expression_of(size).value is None and not list(conditions)
+
+
+def test_nothing_is_assumed_once_the_conditions_are_taken(sizes):
+    conditions, a, b = sizes
+    assert a < b
+    taken = conditions.taken()
+    assert [str(condition) for condition in taken] == ["a < b"]
+    assert a < b
+    with pytest.raises(AssertionError, match="conditions on sizes were taken"):
+        bool(a > 5)

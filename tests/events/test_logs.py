@@ -87,6 +87,25 @@ def test_bytecode_original_and_rewritten(log):
     assert "original:" in text and "rewritten:" in text and "RETURN_VALUE" in text
 
 
+class CantBeShown:
+    def __repr__(self):
+        raise ValueError("what is not there yet can't be shown")
+
+    def __call__(self, x):
+        print(end="")
+        return x + 1
+
+
+def test_bytecode_does_not_ask_objects_for_their_text(log):
+    """Neither the program's, nor graphs, whose text fills pages."""
+    framejit.set_logs("bytecode", stream=log)
+    model, held = torch.nn.Linear(3, 3), CantBeShown()
+    fast = framejit.optimize(lambda x: held(model(x).relu()).sum())
+    fast(torch.ones(3)).backward()
+    text = log.getvalue()
+    assert "RETURN_VALUE" in text and "<Slot <Differentiable>>" in text and len(max(text.splitlines(), key=len)) < 200
+
+
 def test_graph(log):
     framejit.set_logs("graph", stream=log)
     framejit.optimize(lambda x: torch.relu(x))(X)

@@ -11,7 +11,7 @@ X = torch.arange(1.0, 5.0)
 
 
 def item(x):
-    return x / x.max().tolist() + 1
+    return x / x.max().repeat(17).tolist()[0] + 1
 
 
 def item_of_an_inner_call(x):
@@ -23,7 +23,7 @@ def number_from_int(x):
 
 
 def tolist(x):
-    return x * sum((x + 1).tolist())
+    return x * sum((x + 1).repeat(17).tolist())
 
 
 def branch_that_assigns(x):
@@ -115,7 +115,7 @@ def numbers_gathered_in_a_loop(x):
     losses = []
     for _ in range(3):
         x = x * 2
-        losses.append(x.sum().tolist())
+        losses.append(x.sum().repeat(17).tolist())
     return x, losses
 
 
@@ -136,7 +136,7 @@ class Scaled(torch.nn.Module):
 
     def forward(self, x):
         y = self.linear(x)
-        return y / y.abs().max().tolist()
+        return y / y.abs().max().repeat(17).tolist()[0]
 
 
 FUNCTIONS = [

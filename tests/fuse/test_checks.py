@@ -3,6 +3,8 @@ that do not fit, checks of data."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -161,6 +163,43 @@ def test_trying_leaves_no_trace() -> None:
     torch.testing.assert_close(compiled(x), F.layer_norm(x, (7,)) + x.sum(0).clamp(min=2) * 3)
     assert accepted._known and all(accepted._known.values())
     assert torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled() == mode
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def untried(device: str) -> Iterator[Node]:
+    """What is known to be carried out: every overload of these operations that makes a tensor, in every dtype."""
+    floats, integers = accepted.USUAL, (torch.int32, torch.int64)
+    tables = (
+        (accepted.OF_FLOATS | accepted.COMPARING, floats), (accepted.OF_INTEGERS, integers),
+        (accepted.OF_BOOLS, (torch.bool,)),
+    )
+    for names, dtypes in tables:
+        for name, dtype in itertools.product(sorted(names), dtypes):
+            packet = getattr(torch.ops.aten, name)
+            for operation in (getattr(packet, overload) for overload in packet.overloads()):
+                with FakeTensorMode():
+                    made = {"Tensor": torch.empty(3, 4, dtype=dtype, device=device), "Scalar": 2, "int[1]?": [1]}
+                    wanted = [each for each in operation._schema.arguments if not each.has_default_value()]
+                    kinds = [str(each.type) for each in wanted]
+                    if operation._schema.is_mutable or not all(kind in made for kind in kinds) or "Tensor" not in kinds:
+                        continue
+                    if operation is torch.ops.aten.where.default:  # gives places
+                        continue
+                    args = [made[kind] for kind in kinds]
+                    if name == "where":
+                        args[0] = args[0].bool()
+                    result = operation(*args)
+                values = [Value(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
+                yield Node(operation, tuple(values), {}, Value(result), UNKNOWN)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_not_tried_is_carried_out(device: str) -> None:
+    found = [node for node in untried(device) if accepted._is_usual(node)]
+    assert len({node.name for node in found}) > 45
+    assert not [node.operation.name() for node in found if not accepted._Trial(node, None)._tried()]
 
 
 def test_what_is_refused_is_not_told_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_item():
 
 def test_tolist():
     def fn(x):
-        values = (x + 1).tolist()
+        values = (x + 1).repeat(17).tolist()
         return x * sum(values), values
 
     check(fn, X, graphs=2, breaks=1, changed=[(X - 5,)])

@@ -65,7 +65,7 @@ def test_loop_over_a_list_of_tensors():
         out = []
         for x in xs:
             y = x * 2
-            out.append(y.sum().tolist())
+            out.append(y.sum().repeat(17).tolist()[0])
         return out, xs[0] + 1
 
     check(fn, [X, X + 1, X + 2, X + 3], graphs=range(2, 8), breaks=1)
@@ -90,7 +90,7 @@ def test_loop_with_state_in_containers():
         history, best = [], {"score": -1.0}
         for i in range(5):
             y = (x * i).sin()
-            score = y.sum().tolist()
+            score = y.sum().repeat(17).tolist()[0]
             history.append(score)
             if score > best["score"]:
                 best = {"score": score, "y": y + 0}

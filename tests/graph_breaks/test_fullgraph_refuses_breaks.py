@@ -15,7 +15,7 @@ def test_passes_without_breaks():
 
 
 def inner(x):
-    return x.tolist()[0]
+    return x.repeat(17).tolist()[0]
 
 
 def prints(x):

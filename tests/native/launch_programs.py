@@ -91,7 +91,7 @@ def launches(n_inputs, n_values, steps, outputs, alone=(), n_seen=None, forward=
     eager = lambda *inputs: "eager"
     plan = parts.native((), eager, "mine")
     tell = lambda state, why: told.append((state, why))
-    made = LaunchGraphs(plan, parts, lambda device: recorder, tell, n_seen, forward)
+    made = LaunchGraphs(plan, parts, lambda device: recorder, tell, n_seen, lambda: forward)
     made.plan, made.told = plan, told
     return made
 

@@ -27,7 +27,7 @@ class Net(torch.nn.Module):
             h = h - 1
         for _ in range(2):
             h = h * 2 + torch.sigmoid(h)
-        return h / h.max().tolist()
+        return h / h.max().repeat(17).tolist()[0]
 
 
 def step(model, x):

@@ -171,3 +171,69 @@ def test_a_checkpoint_within_compiled_code_is_computed_again_outside(backend):
             fn(x, number).sum().backward()
             torch.testing.assert_close(x.grad, number * torch.cos(torch.full((rows,), number)))
     assert lengths == [2, 2, 3, 3] * 3
+
+
+class Counts:
+    def __init__(self):
+        self.n = 0
+
+    def pack(self, t):
+        self.n += 1
+        return t
+
+
+def reads_a_variable(x):
+    n = 0
+
+    def pack(t):
+        nonlocal n
+        n += 1
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        y = x.sin()
+        first = n
+        z = y.exp() * y
+        return first, n, z
+
+
+def reads_a_length(x):
+    seen = []
+    with saved_tensors_hooks(lambda t: (seen.append(t.shape), t)[1], lambda t: t):
+        y = x.sin()
+        first = len(seen)
+        z = y.exp() * y
+        return first, seen, z
+
+
+def reads_an_attribute(x):
+    counts = Counts()
+    with saved_tensors_hooks(counts.pack, lambda t: t):
+        y = x.sin()
+        return counts.n, y.exp() * y, counts.n
+
+
+def reads_in_an_inner_function(x):
+    seen = []
+    note = seen.append
+
+    def look():
+        return len(seen)
+
+    def pack(t):
+        seen.append(look())
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        y = x.sin()
+        note("between")
+        return look(), y.exp() * y, seen
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("fn", [reads_a_variable, reads_a_length, reads_an_attribute, reads_in_an_inner_function])
+def test_what_hooks_have_changed_is_seen(fn, backend):
+    optimized = framejit.optimize(fn, backend=backend)
+    for n in range(3):
+        x = (torch.arange(3.0) + n).requires_grad_()
+        assert repr(fn(x)) == repr(optimized(x))

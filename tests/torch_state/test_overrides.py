@@ -384,3 +384,27 @@ def test_a_break_while_the_protocol_is_off():
         backend = CountingBackend()
         assert outcome(framejit.optimize(f, backend=backend), make) == outcome(f, make)
         assert backend.graphs
+
+
+PROTOCOL = (torch._C._is_torch_function_enabled, torch._C._is_torch_function_all_disabled)
+
+
+def test_what_is_said_of_the_protocol():
+    def f(x):
+        said = [[ask() for ask in PROTOCOL]]
+        for turned_off in (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
+            with turned_off():
+                said.append([ask() for ask in PROTOCOL])
+                with torch._C.DisableTorchFunctionSubclass():
+                    said.append([ask() for ask in PROTOCOL])
+                said.append([ask() for ask in PROTOCOL])
+        said.append([ask() for ask in PROTOCOL])
+        return said, x + 1
+
+    for make in (MAKE["logging"], lambda: torch.ones(2, 2)):
+        compiled = framejit.optimize(f, backend="eager", fullgraph=True)
+        assert outcome(compiled, make) == outcome(f, make)
+        for turned_off in (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
+            with turned_off():
+                assert outcome(compiled, make) == outcome(f, make)
+        assert outcome(compiled, make) == outcome(f, make)

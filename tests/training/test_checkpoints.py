@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, noop_context_fn
 
 import framejit
 
@@ -47,6 +47,14 @@ def takes_several(x, w):
     return made["sum"], made["rest"][0], made["rest"][1].sin()
 
 
+def given_by_name(x, w):
+    def scaled(x, *, weight, factor=2.0, masks):
+        return (x @ weight * masks["rows"]).sigmoid() * factor + masks["all"]
+
+    made = kept(scaled, x.sin(), masks={"all": x.cos(), "rows": x[:, :1]}, weight=w, factor=3.0)
+    return made, kept(scaled, masks={"rows": made, "all": x}, x=x, weight=w, preserve_rng_state=False)
+
+
 def inside_another(x, w):
     def outer(x):
         return kept(block, kept(with_dropout, x.sin(), w), w) * 2
@@ -83,7 +91,9 @@ FUNCTIONS = [
     lambda x, w: kept(with_dropout, kept(with_dropout, x * 2, w), w),
     lambda x, w: kept(with_dropout, x, w, preserve_rng_state=True) @ w,
     lambda x, w: kept(block, x.exp(), w).sin().sum() + kept(block, x, w).mean(),
-    takes_several, inside_another, given_back_inside, without_gradients_inside, of_a_view,
+    lambda x, w: kept(block, x, w, determinism_check="none", debug=False, context_fn=noop_context_fn, early_stop=False),
+    lambda x, w: kept(with_dropout, x * w, w, determinism_check="default", debug=False, early_stop=True).sum(),
+    takes_several, given_by_name, inside_another, given_back_inside, without_gradients_inside, of_a_view,
 ]
 
 

@@ -346,3 +346,22 @@ def test_attributes_that_pickles_have_as_other_values_are_copied():
             fast(torch.ones(2, 3))
     assert [(event.outcome, event.reason) for event in seen] == [("same", "")] * 3
     assert scaler._get_growth_tracker() == 3
+
+
+class Asks(torch.Tensor):
+    """Whose every attribute is asked of a `__torch_function__` that has no end."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {})) if func in (torch.add, torch.Tensor.add) else Asks.__torch_function__(func)
+
+
+def test_comparing_asks_no_code_of_the_program():
+    assert type(same(lambda x: (x + 1).as_subclass(Asks), torch.ones(2))) is Asks
+
+
+def test_what_cannot_be_compared_is_said_and_runs():
+    rows = torch.nested.nested_tensor([torch.ones(3, 2), torch.ones(1, 2)], layout=torch.jagged)
+    with outcomes() as seen, pytest.warns(FramejitWarning, match="can't be verified: comparing raised TypeError"):
+        result = framejit.optimize(lambda x: x * 2, backend="eager", verify=True)(rows)
+    assert [event.outcome for event in seen] == ["skipped"] and result.values().tolist() == [[2.0, 2.0]] * 4

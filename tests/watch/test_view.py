@@ -28,7 +28,7 @@ def picture(view, width=110, height=36, lines=()):
 
 
 def two_breaks(x):
-    n = len((x + 1).tolist())
+    n = len((x + 1).repeat(17).tolist())
     y = x * n
     framejit.graph_break()
     return y - 1

@@ -33,6 +33,9 @@ PlanFor = Callable[[Sizes, Runs], _native.Plan]
 Launches = Callable[[_native.Plan, "int | None"], LaunchGraphs]
 """Given the plan, and how many of its results, the first, the program sees: all of them for None."""
 
+OtherResults = Callable[[Sizes], "list[str] | None"]
+"""A line for each operation that gives other results than on fakes; None where only running it tells."""
+
 
 @dataclass(frozen=True)
 class CompiledHalf:
@@ -63,19 +66,20 @@ class Trial:
 
 
 class Half:
-    """Forward or backward, compiled. The first run is done by ATen, operation by operation, and looks whether each
-    gives what it gave on fakes: what a library keeps for its own backward need not. Where one does not, all later runs
-    are done so."""
+    """Forward or backward, compiled. Before the first run is looked whether operations give what they gave on fakes:
+    what a library keeps for its own backward need not. Where one does not, all runs are done by ATen, operation by
+    operation; and so is the first, where looking takes that."""
 
     def __init__(
         self, graph: Callable[[], Graph], is_repeatable: bool, compiled: CompiledHalf, sizes: Sizes,
-        trial: Trial | None = None, n_seen: int | None = None
+        trial: Trial | None = None, n_seen: int | None = None, other_results: OtherResults | None = None
     ) -> None:
         """`n_seen`: so many results, the first, are the program's; the others are kept for backwards. None: all are."""
         self.graph, self.n_seen = graph, n_seen
         self.is_repeatable = is_repeatable
         """Whether running it once more gives the same, and changes nothing."""
         self.recorded: Graph | None = None
+        self.other_results = other_results
         self.compiled = compiled
         self.trial = Trial() if trial is None else trial
         self._have(sizes)
@@ -106,19 +110,26 @@ class Half:
                 return self._run(inputs)
         return self._run(inputs)
 
-    def try_out(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Run it by ATen for the first time. Where that is besides the program's own run, what it warns of is
-        dropped."""
+    def try_out(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...] | None:
+        """Look whether operations give what they gave on fakes; the results of running it, if that takes running it.
+        Where that is besides the program's own run, what it warns of is dropped."""
         self.trial.is_over = True
-        with torch._C._DisableAutocast(), without_warnings() if self.is_repeatable else nullcontext():
-            results = execute(self.graph(), inputs, self.trial.differences, self.sizes)
+        results = None
+        with torch._C._DisableAutocast():
+            with without_warnings():
+                found = None if self.other_results is None else self.other_results(self.sizes)
+            if found is None:
+                with without_warnings() if self.is_repeatable else nullcontext():
+                    results = execute(self.graph(), inputs, self.trial.differences, self.sizes)
+            else:
+                self.trial.differences += found
         self.trial.tell()
         return results
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         if not self.trial.is_over:
             results = self.try_out(inputs)
-            if not self.is_repeatable:
+            if results is not None and not self.is_repeatable:
                 return results
         if self.trial.differences:
             return self.as_aten(*inputs)

@@ -53,10 +53,16 @@ def leaf_node() -> Any:
         return get_gradient_edge(leaf()).node
 
 
-@cache
+_MOST_LOOKS: Final = 3
+_looks: list[bool] = []
+"""What looking gave so far: what else the process does to nodes meanwhile may be in the way."""
+
+
 def can_watch() -> bool:
     """Whether hooks can be seen in this process."""
-    return asked_apart(_set_up) is True
+    if not any(_looks) and len(_looks) < _MOST_LOOKS:
+        _looks.append(asked_apart(_set_up) is True)
+    return any(_looks)
 
 
 class _Pair(torch.autograd.Function):

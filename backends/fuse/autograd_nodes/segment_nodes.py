@@ -12,6 +12,7 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from framejit.backends.fuse.autograd_nodes.backward import Backward, Given, is_permuted
+from framejit.backends.fuse.autograd_nodes.gradient_edges import gradient_edges
 from framejit.backends.fuse.autograd_nodes.half import Sizes
 from framejit.backends.fuse.autograd_nodes.second_run import Call, outside_of_transforms
 from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, gradients
@@ -21,6 +22,7 @@ from framejit.backends.fuse.plan.plan_functions import count_back
 from framejit.backends.fuse.sizes.symbolic_size import concrete
 from framejit.backends.fuse.thread_state import default_dtype
 from framejit.environment.signal_handlers import SignalsWait
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -195,7 +197,7 @@ class CompiledSegment(SegmentNode):
 
     def _another(self, given: Given) -> Backward | None:
         """The backward for gradients of these outputs only, or for some that lie otherwise."""
-        with SignalsWait(), self._lock:
+        with SignalsWait(), without_saved_tensor_hooks(), self._lock:
             if given not in self._backwards:
                 self._backwards[given] = self.graph.others.find(self, given)
             return self._backwards[given]
@@ -325,7 +327,8 @@ def _run_again(
         # before the graph writes into them
         ends = {tensor.grad_fn for tensor in inputs if tensor.requires_grad}
         stages = by_node(graph.stages, inputs)
-        edges = {place: get_gradient_edge(tensor) for place, tensor in enumerate(inputs) if tensor.requires_grad}
+        places = [place for place, tensor in enumerate(inputs) if tensor.requires_grad]
+        edges = dict(zip(places, gradient_edges([inputs[place] for place in places])))
         outputs = graph.second_run.outputs(call, inputs)
         call.held = [get_gradient_edge(root) for root in graph.results.autograd_roots(inputs, outputs).values()]
     segments = graph.results.segments(inputs, outputs, ends, stages)

@@ -5,7 +5,7 @@ The compilers are imported inside of functions: a process that finds all its ker
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -35,10 +35,12 @@ def cpu_object(text: str) -> bytes:
     return code
 
 
-def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:
-    """For each of the sources machine code, or what the compiler raises, as `compile_gpu_kernels` gives it, which is
-    called for those not found. Triton isn't imported if all are."""
-    from framejit.backends.fuse.triton.compile import compile_gpu_kernels
+def begun_gpu_binaries(
+    sources: Sequence[TritonSource], capability: int
+) -> Callable[[], list[GpuBinary | Exception]]:
+    """What gives for each of the sources machine code, or what the compiler raises. Those not found are being compiled
+    meanwhile (`begun_gpu_kernels`). Triton isn't imported if all are found."""
+    from framejit.backends.fuse.triton.compile import begun_gpu_kernels
 
     keys = [key_of(f"cuda {capability}", source.code, source.signature, source.warps) for source in sources]
     known: dict[str, GpuBinary | Exception] = {}
@@ -47,13 +49,18 @@ def gpu_binaries(sources: Sequence[TritonSource], capability: int) -> list[GpuBi
         if found is not None:
             known[key] = found
     missing = {key: source for key, source in zip(keys, sources) if key not in known}
-    for key, made in zip(missing, compile_gpu_kernels([*missing.values()], capability) if missing else ()):
-        known[key] = made
-        if isinstance(made, Exception):
-            continue
-        fields = {"name": made.name, **{name: getattr(made, name) for name in _NUMBERS}}
-        disk_cache.put("triton", key, pack(fields, {"cubin": made.cubin}))
-    return [known[key] for key in keys]
+    begun = begun_gpu_kernels([*missing.values()], capability) if missing else list
+
+    def done() -> list[GpuBinary | Exception]:
+        for key, made in zip(missing, begun()):
+            known[key] = made
+            if isinstance(made, Exception):
+                continue
+            fields = {"name": made.name, **{name: getattr(made, name) for name in _NUMBERS}}
+            disk_cache.put("triton", key, pack(fields, {"cubin": made.cubin}))
+        return [known[key] for key in keys]
+
+    return done
 
 
 def expect_gpu_kernels() -> None:

@@ -186,7 +186,7 @@ def _target(devices: set[torch.device]) -> str:
 
 
 def _torch_state() -> tuple[Any, ...]:
-    switches = [(name, str(read())) for name in _SWITCHES if (read := getattr(torch._C, name, None)) is not None]
+    switches = [(name, _as_set(read)) for name in _SWITCHES if (read := getattr(torch._C, name, None)) is not None]
     precision = getattr(torch._C, "_get_fp32_precision_getter", None)
     precisions = [precision(*place) for place in _PRECISIONS] if precision else []
     flushes = _SMALLEST[0] / 2 == 0.0
@@ -194,6 +194,15 @@ def _torch_state() -> tuple[Any, ...]:
         *map(str, thread_state()), str(torch.get_default_dtype()), intra_op_threads(), flushes, *switches,
         *precisions,
     )
+
+
+def _as_set(read: Callable[[], Any]) -> str:
+    """What a switch of torch's is set to. Torch refuses to say it of precisions that were set in the old and the new
+    manner; what they are to it then, the new ones tell."""
+    try:
+        return str(read())
+    except RuntimeError:
+        return "refused"
 
 
 def _settings() -> list[tuple[str, Any]]:

@@ -48,7 +48,7 @@ def execute(
         kwargs = {key: map_values(arg, known.__getitem__) for key, arg in node.kwargs.items()}
         result = node.operation(*args, **concrete(kwargs, numbers))
         _note(known, node.result, result)
-        if differences is not None and not all(_fits(known[value], value, numbers) for value in node.results):
+        if differences is not None and not all(fits(known[value], value, numbers) for value in node.results):
             differences.append(f"{node.operation.name()} gives other results than on fakes")
         for value in {*node.values()}:
             if last[value] is node and value not in returned:
@@ -81,7 +81,8 @@ def _own(result: torch.Tensor, constants: set[int]) -> torch.Tensor:
     return result.clone() if constants and result.untyped_storage()._cdata in constants else result
 
 
-def _fits(result: Any, value: Value, numbers: Mapping[Symbol, int]) -> bool:
+def fits(result: Any, value: Value, numbers: Mapping[Symbol, int]) -> bool:
+    """Whether a result of an operation has the dtype and the sizes that the graph says."""
     return (
         isinstance(result, torch.Tensor)
         and result.dtype == value.dtype

@@ -24,14 +24,17 @@ from framejit.backends.autocast_nesting import nesting
 from framejit.backends.fuse.graph.attention_masks import Masks
 from framejit.backends.fuse.graph.default_dtype import with_dtype
 from framejit.backends.fuse.graph.graph import Constant, Graph, HiddenBase, HiddenView
+from framejit.backends.fuse.graph.masked_writes import masked_write
 from framejit.backends.fuse.graph.node import Autocast, Node, values_in, written_arguments
 from framejit.backends.fuse.graph.origin import UNKNOWN, Origin, line_of
+from framejit.backends.fuse.graph.transforms import transformed
 from framejit.backends.fuse.graph.value import Storage, Value
+from framejit.backends.fuse.graph.zero_tensors import ZeroTensors
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import as_size, hint
 from framejit.backends.fuse.thread_state import autocast_state, restored_thread_state, thread_state
 from framejit.backends.graph_identity import COUNTED_WRITES, FIRST_VERSION, LAST_VERSION, has_version
-from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall
+from framejit.backends.opaque_call import CheckpointCall, FunctionCall, OpaqueCall, TransformCall
 from framejit.environment.inference_modes import enter_inside
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.dropped_warnings import without_warnings
@@ -41,7 +44,9 @@ from framejit.fakes.storages import storage_of
 from framejit.symbols.conditions import Conditions
 from framejit.symbols.sym_node import symbolic
 
-QUESTIONS: Final = frozenset(("prim::device", "aten::detach_", "aten::sym_size.int", "aten::sym_stride.int"))
+QUESTIONS: Final = frozenset(
+    ("prim::device", "aten::detach_", "aten::sym_size.int", "aten::sym_stride.int", "aten::_has_same_storage_numel")
+)
 """Questions about tensors, and what `torch.tensor` does to its fresh result."""
 _ENTERING: Final = (_enter_inference_mode, enter_inside)
 DROPOUTS: Final = frozenset(
@@ -206,6 +211,8 @@ class Run:
         """The result on fakes of the function of a node."""
         if node.target is F.scaled_dot_product_attention:
             args, kwargs = self.masks.left_out(args, kwargs, self.recorder.known)
+        if isinstance(node.target, TransformCall):
+            return transformed(node.target, args)
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     def _value(self, node: fx.Node) -> Any:
@@ -218,9 +225,12 @@ class Run:
             return self._checkpointed(node.target, args)
         if isinstance(node.target, FunctionCall):
             return self.traced(node.target, args)
-        if isinstance(node.target, OpaqueCall):
+        if isinstance(node.target, OpaqueCall) and not isinstance(node.target, TransformCall):
             raise NotFusable(node.target.why)
         try:
+            written = masked_write(node, args, kwargs)
+            if written is not NotImplemented:
+                return written
             if node.op == "call_function":
                 return self.call(node, args, kwargs)
             if node.op == "call_method":
@@ -424,6 +434,7 @@ class Recorder(TorchDispatchMode):
         view."""
         self._replaced: list[torch.Tensor] = []
         """Fakes that others took the places of, kept so that their ids stay theirs."""
+        self._zero_tensors = ZeroTensors()
         self._values: dict[int, Value] = {}
         self._storages: dict[int, Storage] = {}
 
@@ -492,11 +503,12 @@ class Recorder(TorchDispatchMode):
     def carry_out(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Have an operation done to fakes, and write it down."""
         name = func.name()
+        if name == "aten::_to_copy" and not isinstance(args[0], torch.Tensor):
+            # a number of the program, which torch.func converts to the dtype of what it is computed with
+            return self._lifted_number(args[0], kwargs.get("dtype"))
         if name in READ_OTHERWISE:
             if isinstance(args[0], complex):  # a number of the program, of which autograd wants the conjugate
-                with _disable_current_modes():
-                    conjugate = torch.tensor(args[0].conjugate(), dtype=torch.complex128, device="cpu")
-                return self.lifted(conjugate)
+                return self._lifted_number(args[0].conjugate(), torch.complex128)
             return self._resolved(READ_OTHERWISE[name], *args)
         if torch.Tag.inplace_view in func.tags and _as_view(func) is not None and self._is_made_here(args[0]):
             return self._viewed_in_place(func, args, kwargs)
@@ -515,6 +527,7 @@ class Recorder(TorchDispatchMode):
             not hasattr(tensor, "fake_mode") or tensor.is_conj() or tensor.is_neg() for tensor in tensors_in((result,))
         ):
             raise NotFusable(f"{name} gives a tensor that is not known, or only a view as conjugate or negative")
+        func, args, kwargs = self._zero_tensors.instead(func, args, result) or (func, args, kwargs)
         self._write_down(func, args, kwargs, result)
         return result
 
@@ -548,6 +561,11 @@ class Recorder(TorchDispatchMode):
         written = self.graph.written() if self.resolved else set()
         if any(value.storage in written for pair in self.resolved for value in pair):
             raise NotFusable("what is written has a view as conjugate or negative")
+
+    def _lifted_number(self, number: complex, dtype: torch.dtype | None) -> torch.Tensor:
+        with _disable_current_modes():
+            tensor = torch.tensor(number, dtype=dtype, device="cpu")
+        return self.lifted(tensor)
 
     def lifted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake for a tensor that the program makes from numbers, at each call a fresh one."""

@@ -41,13 +41,13 @@ class LaunchGraphs:
 
     def __init__(
         self, plan: _native.Plan, parts: PlanParts, recorder_of: Callable[[torch.device], Recorder | None], tell: Tell,
-        n_seen: int | None = None, forward: LaunchGraphs | None = None,
+        n_seen: int | None = None, forward: Callable[[], LaunchGraphs | None] = lambda: None,
     ) -> None:
         """
         parts: What the plan was made of, with numbers for its kernels.
         n_seen: So many outputs, the first, are seen by the program; the others are kept for a backward, in memory of
             the graph's own. None: all are seen.
-        forward: Of a backward, what keeps its inputs. They lie elsewhere once that is launched as a graph.
+        forward: Of a backward, gives what keeps its inputs. They lie elsewhere once that is launched as a graph.
         """
         self._plan, self._parts, self._recorder_of, self._tell = plan, parts, recorder_of, tell
         self._n_seen, self._forward = n_seen, forward
@@ -94,7 +94,8 @@ class LaunchGraphs:
     def _considered(self, inputs: Sequence[torch.Tensor]) -> LaunchPlan | None:
         """A new launch plan, if it is time for one. A backward waits for the forward's: what that keeps lies elsewhere
         from then on."""
-        is_time = not self.why_plain and (self._forward is None or self._forward.is_decided)
+        forward = self._forward()
+        is_time = not self.why_plain and (forward is None or forward.is_decided)
         if is_time and _capturing.acquire(blocking=False):
             try:
                 with SignalsWait():

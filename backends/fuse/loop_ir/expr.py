@@ -110,7 +110,7 @@ class Expr:
     def substitute(self, replacement: Mapping[Var, Index], loads: Callable[[Expr], Expr | None] | None = None) -> Expr:
         """This expression with loop variables replaced. `loads` may give, for a load (already with the new variables),
         what to put in its place."""
-        done = _Substitution(replacement, loads)
+        done = Substitution(replacement, loads)
         return done[self]
 
     def walk(self) -> Iterator[Expr]:
@@ -206,7 +206,7 @@ def _make(op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None)
     return node
 
 
-class _Substitution(dict[Expr, Expr]):
+class Substitution(dict[Expr, Expr]):
     """Memory of one substitution; nodes are made new from the leaves up, so that deep expressions need no deep
     recursion."""
 

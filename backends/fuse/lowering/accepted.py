@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit import _native
-from framejit.backends.fuse.graph.node import Node
+from framejit.backends.fuse.graph.node import Node, values_in
 from framejit.backends.fuse.graph.value import Value
 from framejit.backends.fuse.not_fusable import NotFusable
 from framejit.backends.fuse.random_numbers.generators import drawing_in_vain, generator_of
@@ -36,6 +36,17 @@ REAL_SIZES: Final = frozenset(
     slice_backward select_backward""".split()
 )
 """Operations with arguments that fit the real sizes only."""
+OF_FLOATS: Final = frozenset(
+    """add sub rsub mul div neg abs reciprocal sqrt rsqrt exp exp2 log log2 sin cos tanh sigmoid erf relu silu gelu pow
+    tanh_backward sigmoid_backward silu_backward gelu_backward maximum minimum sum mean amax amin where""".split()
+)
+COMPARING: Final = frozenset("eq ne lt le gt ge".split())
+OF_INTEGERS: Final = frozenset(("add", "sub", "mul", *COMPARING))
+OF_BOOLS: Final = frozenset(("bitwise_and", "bitwise_or", "bitwise_not", "logical_and", "logical_or", "logical_not"))
+"""Operations that ATen has on all devices for tensors of one dtype and small numbers: trying them would load a kernel
+for each, which on GPUs takes some ten milliseconds."""
+SMALL: Final = 1 << 24
+"""Numbers below it fit all of these dtypes; ATen converts them as it computes."""
 AS_FORWARD: Final = frozenset(("slice_backward", "select_backward"))
 """Operations whose numbers are those of an operation that did not raise, and fit its sizes only."""
 SIZES_AT: Final = {"full": 0, "new_full": 1}
@@ -68,6 +79,8 @@ def accepts(node: Node) -> bool:
         or not all(target_of(tensor.device).is_there for tensor in node.values())
     ):
         return True
+    if _is_usual(node):
+        return True
     trial = _Trial(node, None)
     verdict = trial.verdict()
     if trial.has_symbolic_number and node.name not in AS_FORWARD and _Trial(node, GREAT).verdict() != verdict:
@@ -82,6 +95,37 @@ def _has_no_kernel(node: Node) -> bool:
     if node.name.startswith("upsample_nearest"):
         return node.args[0].dtype not in USUAL and node.args[0].dtype != torch.uint8
     return node.name == "arange" and any(tensor.dtype == torch.bool for tensor in node.returned())
+
+
+def _is_usual(node: Node) -> bool:
+    """Whether it is known without trying that ATen carries out an operation."""
+    name, args = node.name, node.args  # in place, the result has to fit as well
+    if name == "where" and isinstance(args[0], Value) and args[0].dtype == torch.bool:
+        args = args[1:]
+    tensors = [*values_in((*args, *node.kwargs.values()))]
+    dtypes, others = {tensor.dtype for tensor in tensors}, [arg for arg in args if not isinstance(arg, Value)]
+    if len(dtypes) != 1 or len({tensor.device for tensor in node.values()}) != 1:
+        return False
+    if any(type(size) is int and not size for tensor in tensors for size in tensor.shape):
+        return False
+    (dtype,) = dtypes
+    if dtype in USUAL:
+        known = name in OF_FLOATS or name in COMPARING
+    elif dtype in (torch.int32, torch.int64):
+        known = name in OF_INTEGERS
+    else:
+        known = dtype == torch.bool and name in OF_BOOLS
+    named = [*node.kwargs.values()]
+    return known and bool not in map(type, named) and all(_is_small(each, dtype in USUAL) for each in (*others, *named))
+
+
+def _is_small(given: Any, of_floats: bool) -> bool:
+    """Whether an argument fits all dtypes that are asked about."""
+    if type(given) in (int, float):
+        return (of_floats or type(given) is int) and abs(given) < SMALL
+    if type(given) in (list, tuple):
+        return all(type(item) is int for item in given)
+    return given is None or type(given) in (bool, str)
 
 
 class _Trial:
@@ -116,7 +160,7 @@ class _Trial:
         # both: from torch 2.15 on operators give their warnings themselves, before that nobody does
         with (
             _disable_current_modes(), torch._C.DisableTorchFunctionSubclass(), torch._C._DisableAutocast(),
-            torch.no_grad(), without_warnings(), drawing_in_vain(_generators(self.node)),
+            torch.no_grad(), without_warnings(), drawing_in_vain(generators_of(self.node)),
         ):
             try:
                 args = tuple(self._real(value, made, position) for position, value in enumerate(self.node.args))
@@ -169,7 +213,7 @@ class _Trial:
         return self._number(value) if isinstance(value, torch.SymInt) else value
 
 
-def _generators(node: Node) -> list[torch.Generator]:
+def generators_of(node: Node) -> list[torch.Generator]:
     """What a node may draw random numbers from."""
     if not node.ordered:
         return []

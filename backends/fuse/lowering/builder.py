@@ -78,7 +78,7 @@ class Builder:
     def shared(self, value: torch.Tensor) -> torch.Tensor:
         """A value that is the same in each call, in the memory of an equal one if there is one: such as the positions
         that each of several masks is made of."""
-        if value.untyped_storage().nbytes() != value.numel() * value.itemsize:
+        if value.is_meta or value.untyped_storage().nbytes() != value.numel() * value.itemsize:
             return value
         for known in self._constants:
             if (known.dtype, known.device, known.numel()) == (value.dtype, value.device, value.numel()) and torch.equal(

@@ -25,6 +25,7 @@ from framejit.backends.symbolic_sizes import Place
 from framejit.config import config
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit, warn
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition, Conditions
 from framejit.symbols.expression import Symbol, evaluate
@@ -165,7 +166,7 @@ class BySize:
 
     def _safely(self, sizes: tuple[int, ...], make: Callable[[], Run]) -> Run:
         """What the sizes call for, in the midst of the program: what goes wrong costs speed only."""
-        with SignalsWait():
+        with SignalsWait(), without_saved_tensor_hooks():
             try:
                 return make()
             except Exception as e:

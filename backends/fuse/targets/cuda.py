@@ -6,6 +6,7 @@ The generator is imported inside of functions: a process whose kernels are on th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ import torch
 
 from framejit import _native
 from framejit.backends.fuse.account.compiled_graph import KernelSource
-from framejit.backends.fuse.cache.kernel_cache import expect_gpu_kernels, gpu_binaries
+from framejit.backends.fuse.cache.kernel_cache import begun_gpu_binaries, expect_gpu_kernels
 from framejit.backends.fuse.not_fusable import KernelFailed, NotFusable
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize
 from framejit.backends.fuse.targets.cuda_autotune import measured_tiles
@@ -204,6 +205,9 @@ class CudaTarget(Target):
         expect_gpu_kernels()
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
+        return self.begun(kernels)()
+
+    def begun(self, kernels: Sequence[Kernel]) -> Callable[[], list[KernelLaunch]]:
         from framejit.backends.fuse.triton.tiles.blocks import candidates
 
         return self._made(kernels, lambda: [candidates(kernel, self.limits) for kernel in kernels])
@@ -211,18 +215,21 @@ class CudaTarget(Target):
     def autotuned(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
         if torch.cuda.is_current_stream_capturing():  # nothing can be measured
             return self.compile(kernels)
-        return self._made(kernels, lambda: measured_tiles(kernels, self))
+        return self._made(kernels, lambda: measured_tiles(kernels, self))()
 
     def _made(
         self, kernels: Sequence[Kernel], tiles: Callable[[], list[Iterator[AnyTile]]]
-    ) -> list[KernelLaunch]:
+    ) -> Callable[[], list[KernelLaunch]]:
         if torch.version.hip is not None:
             raise NotFusable(f"there is no code generator for {self.device}")
-        try:
-            return self.launches(*self._compiled(kernels, tiles()), [kernel.origins for kernel in kernels])
-        except Exception as e:
-            notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
-            raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
+        with _as_kernel_failed():
+            compiled = self._compiled(kernels, tiles())
+
+        def made() -> list[KernelLaunch]:
+            with _as_kernel_failed():
+                return self.launches(*compiled(), [kernel.origins for kernel in kernels])
+
+        return made
 
     def free_memory(self) -> int:
         kept = torch.cuda.memory_reserved(self.index) - torch.cuda.memory_allocated(self.index)  # by the allocator
@@ -241,30 +248,36 @@ class CudaTarget(Target):
 
     def _compiled(
         self, kernels: Sequence[Kernel], tiles: Sequence[Iterator[AnyTile]]
-    ) -> tuple[list[TritonSource], list[GpuBinary]]:
-        """A source of each kernel, and machine code. A tile that Triton fails on gives way to the kernel's next: its
-        passes have faults that come and go with the shape of blocks. Raises what Triton raises on a kernel's last."""
+    ) -> Callable[[], tuple[list[TritonSource], list[GpuBinary]]]:
+        """What gives a source of each kernel, and machine code, which is being made meanwhile. A tile that Triton fails
+        on gives way to the kernel's next: its passes have faults that come and go with the shape of blocks. Raises what
+        Triton raises on a kernel's last."""
         from framejit.backends.fuse.triton.kernel_source import triton_source
 
         sources = [triton_source(kernel, tile=next(own)) for kernel, own in zip(kernels, tiles)]
-        outcomes = self.binaries(sources)
-        while failed := {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}:
-            for at, error in failed.items():
-                tile = next(tiles[at], None)
-                if tile is None:
-                    raise error
-                why = f"{type(error).__name__}: {error}"
-                emit("kernel_failed", kernel=sources[at].name, error=why, instead=str(tile))
-                sources[at] = triton_source(kernels[at], tile=tile)
-            for at, outcome in zip(failed, self.binaries([sources[at] for at in failed])):
-                outcomes[at] = outcome
-        return sources, [_machine_code(outcome) for outcome in outcomes]
+        begun = self.begun_binaries(sources)
+
+        def compiled() -> tuple[list[TritonSource], list[GpuBinary]]:
+            outcomes = begun()
+            while failed := {at: outcome for at, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}:
+                for at, error in failed.items():
+                    tile = next(tiles[at], None)
+                    if tile is None:
+                        raise error
+                    why = f"{type(error).__name__}: {error}"
+                    emit("kernel_failed", kernel=sources[at].name, error=why, instead=str(tile))
+                    sources[at] = triton_source(kernels[at], tile=tile)
+                for at, outcome in zip(failed, self.begun_binaries([sources[at] for at in failed])()):
+                    outcomes[at] = outcome
+            return sources, [_machine_code(outcome) for outcome in outcomes]
+
+        return compiled
 
     def load(self, kernels: Sequence[tuple[tuple[str, ...], Described]]) -> list[KernelLaunch]:
         from framejit.backends.fuse.triton.kernel_source import TritonSource
 
         sources = [TritonSource(**described) for _, described in kernels]
-        binaries = [_machine_code(outcome) for outcome in self.binaries(sources)]
+        binaries = [_machine_code(outcome) for outcome in self.begun_binaries(sources)()]
         return self.launches(sources, binaries, [origins for origins, _ in kernels])
 
     def launches(
@@ -277,10 +290,19 @@ class CudaTarget(Target):
             for source, binary, lines in zip(sources, binaries, origins)
         ]
 
-    def binaries(self, sources: list[TritonSource]) -> list[GpuBinary | Exception]:
-        """For each of the sources machine code, or what Triton raises."""
+    def begun_binaries(self, sources: list[TritonSource]) -> Callable[[], list[GpuBinary | Exception]]:
+        """What gives for each of the sources machine code, or what Triton raises."""
         major, minor = torch.cuda.get_device_capability(self.index)
-        return gpu_binaries(sources, 10 * major + minor)
+        return begun_gpu_binaries(sources, 10 * major + minor)
+
+
+@contextmanager
+def _as_kernel_failed() -> Iterator[None]:
+    try:
+        yield
+    except Exception as e:
+        notes = " ".join(["", *getattr(e, "__notes__", ())])  # which kernel it was
+        raise KernelFailed(f"{type(e).__name__}{notes}: {e}") from e
 
 
 def _machine_code(outcome: GpuBinary | Exception) -> GpuBinary:

@@ -69,7 +69,7 @@ def measured_tiles(kernels: Sequence[Kernel], target: CudaTarget) -> list[Iterat
     choices = [_choice(kernel, target) if is_measurable(kernel) else None for kernel in kernels]
     places = [None if choice is None else choice.known() for choice in choices]
     unknown = [choice for choice, place in zip(choices, places) if choice is not None and place is None]
-    outcomes = iter(target.binaries([source for choice in unknown for source in choice.sources]))
+    outcomes = iter(target.begun_binaries([source for choice in unknown for source in choice.sources])())
     found: list[Iterator[AnyTile]] = []
     for kernel, choice, place in zip(kernels, choices, places):
         if choice is None:

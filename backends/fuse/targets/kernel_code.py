@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -22,15 +23,26 @@ def compile_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> dict[Ker
 
     Raises NotFusable for devices that no code generator is for, KernelFailed where one fails.
     """
-    launches: dict[Kernel, KernelLaunch] = {}
+    return begun_kernels(kernels, graph)()
+
+
+def begun_kernels(kernels: Sequence[Kernel], graph: CompiledGraph) -> Callable[[], dict[Kernel, KernelLaunch]]:
+    """What gives `compile_kernels`. Where other threads can do a part of it, they are at it meanwhile."""
+    begun = []
     for device, group in _by_device(kernels, lambda kernel: kernel.device):
         target = target_of(device)
         given = group if target.renames else [*map(_plain, group)]
-        made = target.autotuned(given) if graph.autotune else target.compile(given)
-        launches.update(zip(group, made, strict=True))
-    for launch in launches.values():
-        _note(launch, graph)
-    return launches
+        begun.append((group, partial(target.autotuned, given) if graph.autotune else target.begun(given)))
+
+    def done() -> dict[Kernel, KernelLaunch]:
+        launches: dict[Kernel, KernelLaunch] = {}
+        for group, made in begun:
+            launches.update(zip(group, made(), strict=True))
+        for launch in launches.values():
+            _note(launch, graph)
+        return launches
+
+    return done
 
 
 def _plain(kernel: Kernel) -> Kernel:

@@ -199,6 +199,10 @@ class Target:
         one fails."""
         raise NotFusable(f"there is no code generator for {self.device}")
 
+    def begun(self, kernels: Sequence[Kernel]) -> Callable[[], list[KernelLaunch]]:
+        """What gives `compile`. Where other threads can do a part of it, they are at it meanwhile."""
+        return lambda: self.compile(kernels)
+
     def autotuned(self, kernels: Sequence[Kernel]) -> list[KernelLaunch]:
         """As `compile`; where there are several ways to write a kernel, the one that measures quickest."""
         return self.compile(kernels)

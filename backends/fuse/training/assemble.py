@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.node import Node
 from framejit.backends.fuse.graph.record import check_inputs
 from framejit.backends.fuse.graph.value import Value
+from framejit.backends.fuse.lowering.library_results import other_results
 from framejit.backends.fuse.not_fusable import NeedsGradients, NotFusable
 from framejit.backends.fuse.sizes.by_size import holds
 from framejit.backends.fuse.sizes.symbolic_size import as_sizes
@@ -30,6 +32,7 @@ from framejit.backends.fuse.thread_state import restore, restored_thread_state, 
 from framejit.backends.fuse.training.assemble_joined import joined_nodes, whole_backward
 from framejit.backends.fuse.training.buckets import Buckets
 from framejit.backends.fuse.training.joint import Recorded
+from framejit.backends.fuse.training.keeping import is_lowered
 from framejit.backends.fuse.training.kept_by_eager import results_behind, watched
 from framejit.backends.fuse.training.partition import BackwardPart, Partition, parted
 from framejit.backends.fuse.training.recorded_layers import recorded_layers
@@ -38,12 +41,14 @@ from framejit.backends.graph_identity import ACTIVATION_MEMORY
 from framejit.config import config
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import warn
+from framejit.guards.saved_tensor_hooks import without_saved_tensor_hooks
 from framejit.late_dataclass import dataclass
 from framejit.symbols.conditions import Condition
 from framejit.symbols.expression import Symbol
 
-Compiles = Callable[[Graph, int | None, SymbolicSizes | None], CompiledHalf]
-"""Compiles a graph, given the number of the segment whose backward it is, and the sizes that are symbolic."""
+Compiles = Callable[[Graph, int | None, SymbolicSizes | None], Callable[[], CompiledHalf]]
+"""Begins to compile a graph, given the number of the segment whose backward it is, and the sizes that are symbolic;
+what it gives ends that."""
 
 
 Divide = Callable[[], Differentiable]
@@ -99,7 +104,8 @@ class _Assembly:
         segments: list[SegmentNode | ViewSegment] = []
         if recorded.joined is not None:
             segments = joined_nodes(recorded, partition, sources, numbers)
-        forward = half_of(
+        # its kernels are compiled while the backward is lowered
+        forward = begun_half(
             partition.forward, partition.forward_nodes, self.compiles, None, self.symbolic_sizes,
             len(partition.joint.outputs),
         )
@@ -115,12 +121,13 @@ class _Assembly:
             else:
                 kept[number] = part.joint.numbers(part.saved)
                 segments.append(self._segment(number, part, sources, numbers))
+        half = forward()
+        # writing kernels assumes something of sizes
+        conditions = () if self.symbolic_sizes is None else self.symbolic_sizes.conditions.taken()
         return Differentiable(
             self.gm.forward, accounts, self.torch_state, self.default_dtype, recorded.n_inputs,
-            recorded.written, recorded.stages,
-            () if self.symbolic_sizes is None else tuple(self.symbolic_sizes.conditions), recorded.plain_results(),
-            self.second_run, forward, segments, whole, RecordedBackwards(self, kept), partition.kept_by_line(),
-            partition.computed_again_by_line(), apart,
+            recorded.written, recorded.stages, conditions, recorded.plain_results(), self.second_run, half, segments,
+            whole, RecordedBackwards(self, kept), partition.kept_by_line(), partition.computed_again_by_line(), apart,
         )
 
     def _segment(
@@ -190,18 +197,21 @@ def _sources(partition: Partition) -> dict[Value, tuple[bool, int]]:
     return sources
 
 
-def half_of(
+def begun_half(
     graph: Callable[[], Graph], nodes: Sequence[Node], compiles: Compiles, segment: int | None,
     symbolic_sizes: SymbolicSizes | None, n_seen: int | None = None,
-) -> Half:
-    """Compile a half, whose graph `graph` gives.
+) -> Callable[[], Half]:
+    """Begin to compile a half, whose graph `graph` gives; what is given ends that.
 
     segment: The number of the segment whose backward it is.
     n_seen: How many of the results are the program's, the others being kept for backwards; None for all.
     """
     is_repeatable = not any(node.ordered or node.writes for node in nodes)
     compiled = compiles(graph(), segment, symbolic_sizes)
-    return Half(graph, is_repeatable, compiled, sizes_now(symbolic_sizes), n_seen=n_seen)
+    others = partial(other_results, nodes, is_lowered)
+    return lambda: Half(
+        graph, is_repeatable, compiled(), sizes_now(symbolic_sizes), n_seen=n_seen, other_results=others
+    )
 
 
 def backward_of(
@@ -224,8 +234,8 @@ def backward_of(
         {place: tangents.index(value.storage) for value, place in order.items() if value.storage in tangents},
         frozenset(place for value, place in order.items() if value in part.backward.tangents),
     )
-    half = half_of(part.graph, part.nodes, compiles, part.backward.segment, symbolic_sizes)
-    return Backward(half, outgoing, [as_sizes(value.strides) for value in part.backward.tangents])
+    half = begun_half(part.graph, part.nodes, compiles, part.backward.segment, symbolic_sizes)
+    return Backward(half(), outgoing, [as_sizes(value.strides) for value in part.backward.tangents])
 
 
 @dataclass(frozen=True)
@@ -254,7 +264,7 @@ class RecordedBackwards(OtherBackwards):
     def divided(self, graph: Differentiable) -> Callable[..., tuple[Any, ...]]:
         """Compiled when it is first asked for. With symbolic sizes, which would have to meet other conditions, and
         where that fails, it is the operations."""
-        with SignalsWait(), self._lock:
+        with SignalsWait(), without_saved_tensor_hooks(), self._lock:
             if self.divided_graph is None:
                 self.divided_graph = self._compiled_divided(graph)
                 self.tell()
@@ -330,7 +340,7 @@ class RecordedBackwards(OtherBackwards):
         )
         part = parted(recorded.joint_of(number, coming), self._kept[number]).backwards[number]
         backward = backward_of(part, segment.leaving, made.compiles, symbolic_sizes)
-        conditions = tuple(dict.fromkeys([*symbolic_sizes.conditions, *backward.half.compiled.conditions]))
+        conditions = tuple(dict.fromkeys([*symbolic_sizes.conditions.taken(), *backward.half.compiled.conditions]))
         self._symbolic.append(SymbolicBackward(number, orders, symbolic_sizes.symbols, conditions, backward))
         return backward
 

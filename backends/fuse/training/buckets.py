@@ -13,9 +13,9 @@ from typing import Final
 
 import torch
 import torch.distributed
-from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 
+from framejit.backends.fuse.autograd_nodes.gradient_edges import gradient_edges
 from framejit.backends.fuse.autograd_nodes.segments import nodes_of
 from framejit.late_dataclass import dataclass
 
@@ -59,7 +59,8 @@ def stages_of(buckets: Buckets, inputs: Sequence[torch.Tensor], results: Sequenc
     Eager's engine runs what was made last first, and DDP fills its buckets in the order in which gradients come in the
     first backward.
     """
-    leaves = {get_gradient_edge(inputs[position]).node: position for position in buckets.parameters}
+    edges = gradient_edges([inputs[position] for position in buckets.parameters])
+    leaves = {edge.node: position for edge, position in zip(edges, buckets.parameters)}
     first_uses: dict[int, int] = {}
     for node in nodes_of(results):
         for before, _ in node.next_functions:

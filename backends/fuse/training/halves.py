@@ -3,7 +3,8 @@ the disk cache."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import fx
@@ -17,7 +18,7 @@ from framejit.backends.fuse.autograd_nodes.half import CompiledHalf, Launches
 from framejit.backends.fuse.cache.kept_plan import kept_plan
 from framejit.backends.fuse.cache.plan_cache import FoundVariant, find_record, find_variant, keep, keep_variant, key_for
 from framejit.backends.fuse.cache.plan_key import PlanKey, SymbolicSizes
-from framejit.backends.fuse.compile_graph import plan_record
+from framejit.backends.fuse.compile_graph import begun_plan_record
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.graph import Graph
 from framejit.backends.fuse.graph.graph_text import text_of
@@ -69,12 +70,12 @@ def _differentiable(
     of_backwards: dict[int, CompiledGraph] = {}
     launched = LaunchedHalves() if launches else None
 
-    def compiles(graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None) -> CompiledHalf:
+    def compiles(graph: Graph, segment: int | None, symbolic_sizes: SymbolicSizes | None) -> Callable[[], CompiledHalf]:
         if segment is None:
-            return _compiled(graph, account, symbolic_sizes, launched)
+            return _begun(graph, account, symbolic_sizes, launched, True)
         if segment not in of_backwards:
             accounts.append(of_backwards.setdefault(segment, account.of_backward(len(of_backwards))))
-        return _compiled(graph, of_backwards[segment], symbolic_sizes, launched)
+        return _begun(graph, of_backwards[segment], symbolic_sizes, launched, False)
 
     apart = ASKED_FOR if divide is None else ""
     made = assembled(gm, entrances, compiles, accounts, symbolic_sizes, buckets, divide, examples, apart)
@@ -101,42 +102,61 @@ class LaunchedHalves:
     def __init__(self) -> None:
         self._forward: LaunchGraphs | None = None
 
-    def launches(self, plans: SizedPlans, account: CompiledGraph) -> Launches:
-        """What makes of a half's plan what is launched; of the forward's first."""
+    def launches(self, plans: SizedPlans, account: CompiledGraph, is_forward: bool) -> Launches:
+        """What makes of a half's plan what is launched."""
 
         def made(plan: _native.Plan, n_seen: int | None) -> LaunchGraphs:
             parts, tell = plans.parts_for({}), tell_launches(account)
-            run = LaunchGraphs(plan, parts, recorder_of, tell, n_seen, self._forward)
-            self._forward = self._forward or run
-            return run
+            if not is_forward:
+                return LaunchGraphs(plan, parts, recorder_of, tell, n_seen, lambda: self._forward)
+            self._forward = LaunchGraphs(plan, parts, recorder_of, tell, n_seen)
+            return self._forward
 
         return made
 
 
-def _compiled(
-    graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None, launched: LaunchedHalves | None
-) -> CompiledHalf:
-    """The plans of a half, which run with gradients and autocast off."""
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Halves run with gradients and autocast off."""
     with resting(), torch.no_grad(), torch._C._DisableAutocast():
+        yield
+
+
+def _begun(
+    graph: Graph, account: CompiledGraph, sizes: SymbolicSizes | None, launched: LaunchedHalves | None,
+    is_forward: bool,
+) -> Callable[[], CompiledHalf]:
+    """What gives the plans of a half. Its kernels are being compiled meanwhile, where others can do that."""
+    with _compiling():
         checked(graph)
         stages["record"] += 1
         text = account.recorded = text_of(graph)
         key = key_for(graph, text, False, {}, sizes, account.autotune)
         found, variants = _found(key, account)
-        if found is None:
-            record, launches = plan_record(run_passes(graph, None, ()), False, account)
-            found = FoundVariant(record, launches, ())
-            if key is not None and sizes is None:
-                keep(key, record)
-            elif key is not None:
-                keep_variant(key, record, variants)
-            tell_kernels(account, record.kernels)
-        else:
+        planned = begun_plan_record(run_passes(graph, None, ()), False, account) if found is None else None
+
+    def made() -> FoundVariant:
+        if found is not None:
             tell_found(account, found.record)
-        plans = SizedPlans(found.record.parts, found.launches, account.name)
-        kept = None if key is None else kept_plan(key, graph, [*text.operations], [*text.devices], False)
-        as_graphs = None if launched is None else launched.launches(plans, account)
-        return CompiledHalf(plans.plan_for, found.conditions, kept, as_graphs)
+            return found
+        assert planned is not None
+        record, launches = planned()
+        if key is not None and sizes is None:
+            keep(key, record)
+        elif key is not None:
+            keep_variant(key, record, variants)
+        tell_kernels(account, record.kernels)
+        return FoundVariant(record, launches, ())
+
+    def compiled() -> CompiledHalf:
+        with _compiling():
+            variant = made()
+            plans = SizedPlans(variant.record.parts, variant.launches, account.name)
+            kept = None if key is None else kept_plan(key, graph, [*text.operations], [*text.devices], False)
+            as_graphs = None if launched is None else launched.launches(plans, account, is_forward)
+            return CompiledHalf(plans.plan_for, variant.conditions, kept, as_graphs)
+
+    return compiled
 
 
 def _found(key: PlanKey | None, account: CompiledGraph) -> tuple[FoundVariant | None, list[bytes]]:

@@ -13,17 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 from torch import fx
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from framejit.backends.fuse.autograd_nodes.backward import Given
+from framejit.backends.fuse.autograd_nodes.gradient_edges import gradient_edges
 from framejit.backends.fuse.autograd_nodes.leaf_order import ends_in_order
-from framejit.backends.fuse.autograd_nodes.results import Results
+from framejit.backends.fuse.autograd_nodes.results import Base, Results
 from framejit.backends.fuse.autograd_nodes.segments import Edge, Segment, by_node, check_apart, gradients
 from framejit.backends.fuse.graph.entrances import Entrance
 from framejit.backends.fuse.graph.extract import extracted
@@ -48,7 +50,7 @@ from framejit.backends.fuse.training.recorder import TrainingRecorder
 from framejit.backends.fuse.training.traced_function import TracedFunction
 from framejit.backends.graph_identity import SAME_RANDOM_NUMBERS
 from framejit.backends.may_raise import may_warn, operation_name
-from framejit.backends.opaque_call import FunctionCall
+from framejit.backends.opaque_call import FunctionCall, TransformCall
 from framejit.fakes.arguments import tensors_in
 from framejit.fakes.data_sizes import is_of_data
 from framejit.fakes.light_torch import light
@@ -163,6 +165,10 @@ class Recorded:
         self.order = [*range(len(self.nodes))] if self.joined is None else self.joined.order
         """The numbers of the nodes, in the order in which they are made."""
         check_apart(self.segments)
+        if any(
+            node.target is torch.autograd.grad or isinstance(node.target, TransformCall) for node in gm.graph.nodes
+        ):
+            self._check_asked()
         for segment in self.nodes:
             if segment.is_view:
                 self.view_positions(segment)
@@ -201,10 +207,10 @@ class Recorded:
 
     @cached_property
     def _ends_of_inputs(self) -> dict[Any, int]:
-        with light():  # torch makes views of these fakes for it
-            return {
-                get_gradient_edge(each).node: place for place, each in enumerate(self.inputs) if each.requires_grad
-            }
+        places = [place for place, each in enumerate(self.inputs) if each.requires_grad]
+        with light():
+            edges = gradient_edges([self.inputs[place] for place in places])
+        return {edge.node: place for edge, place in zip(edges, places)}
 
     def plain_results(self) -> Results:
         """Where the results of the whole graph come from."""
@@ -257,6 +263,15 @@ class Recorded:
             raise NeedsGradients("a result that is made inside asks for gradients of its own")
         if not all(_has_history(self.results.returned[place]) for place in self.results.differentiable_views):
             raise NeedsGradients("a view asks for gradients of its own")
+
+    def _check_asked(self) -> None:
+        """Raises NeedsGradients where a graph that asks for gradients may be divided otherwise when it is run again:
+        the formulas of some look at numbers, which fakes have not, and take others then."""
+        views = self.results.differentiable_views
+        if sum(not segment.is_view for segment in self.nodes) > 1 or any(
+            self.results.views[position].base is Base.GIVEN for position in views
+        ):
+            raise NeedsGradients("it gives several results that lead to gradients that captured code asks for")
 
     def usual(self, segment: int) -> Given:
         """Gradients that come to all outputs of a segment, and lie as these do."""
@@ -428,7 +443,9 @@ class _ForwardRun(Run):
             if made.grad_fn is not None:
                 self.ends.add(made.grad_fn)
             self.fakes.append(made)
-            self.needed.append(None if entrance is Entrance.CONSTANT else get_gradient_edge(made))
+        differentiable = [entrance is not Entrance.CONSTANT for entrance in self.entrances]
+        edges = iter(gradient_edges([*compress(self.fakes, differentiable)]))
+        self.needed += [next(edges) if each else None for each in differentiable]
         self.like_shown = {}
         if self.conditions is not None:
             (output,) = [node for node in self.gm.graph.nodes if node.op == "output"]

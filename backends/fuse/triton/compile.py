@@ -44,20 +44,25 @@ class GpuBinary:
         return (*(("p", slot) for slot in slots), *scalars, *(("null",) for _ in range(self.scratch)))
 
 
-def compile_gpu_kernels(sources: Sequence[TritonSource], capability: int) -> list[GpuBinary | Exception]:
-    """For each of the sources machine code, or what Triton raises, with a note that names the kernel. `capability` is
-    the GPU's compute capability, such as 90."""
+def begun_gpu_kernels(
+    sources: Sequence[TritonSource], capability: int
+) -> Callable[[], list[GpuBinary | Exception]]:
+    """What gives for each of the sources machine code, or what Triton raises, with a note that names the kernel. Other
+    threads are at it meanwhile. `capability` is the GPU's compute capability, such as 90."""
     distinct = {source.key: source for source in sources}
+    pool = ThreadPoolExecutor(
+        max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton"
+    )
+    running = {key: pool.submit(_at_rest, source, capability) for key, source in distinct.items()}
+    pool.shutdown(wait=False)
+    return lambda: [running[source.key].result() for source in sources]
+
+
+def _at_rest(source: TritonSource, capability: int) -> GpuBinary | Exception:
     # imports and passes make many objects that stay; collections of a heap with torch in it would take as long as they
     # do
-    with (
-        resting(),
-        ThreadPoolExecutor(
-            max_workers=max(1, min(len(distinct), os.cpu_count() or 1)), thread_name_prefix="framejit-triton"
-        ) as pool,
-    ):
-        running = {key: pool.submit(_compiled, source, capability) for key, source in distinct.items()}
-        return [running[source.key].result() for source in sources]
+    with resting():
+        return _compiled(source, capability)
 
 
 def _compiled(source: TritonSource, capability: int) -> GpuBinary | Exception:

@@ -126,7 +126,7 @@ def _of_floats(name: str, operands: Sequence[str], dtype: torch.dtype) -> str:
     if name == "signbit":
         return f"{a}.to(tl.int{32 if single else 64}, bitcast=True) < 0"
     return {
-        "neg": f"-{a}",
+        "neg": f"{a} * -1.0",  # Triton's own minus takes from zero, which leaves a zero as it is
         "abs": f"tl.abs({a})",
         "sign": f"float_sign({a})",
         "sqrt": f"tl.sqrt_rn({a})" if single else f"libdevice.sqrt({a})",

@@ -511,7 +511,7 @@ class Body:
         if node.op == "const":
             return self.lines.name(f"tl.full([], {number(node.attr)}, tl.{TRITON_DTYPES[node.dtype]})")
         if node.op == "index":
-            return self.lines.name(f"({self.indices.text(node.attr, mask)}).to(tl.int64)")
+            return self.lines.name(f"tl.cast({self.indices.text(node.attr, mask)}, tl.int64)")  # a size of 1 is an int
         if node.op == "masked":
             condition, value, other = node.args
             chosen = self.value(value, (*mask, condition))

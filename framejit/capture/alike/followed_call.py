@@ -15,8 +15,9 @@ import torch
 from framejit.guards.sources import Source
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.journal import (
     Appended,
     Assumed,

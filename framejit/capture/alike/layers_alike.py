@@ -41,8 +41,9 @@ from framejit.guards.sources import ArgSource, DictSource, IndexSource, KeySourc
 from framejit.late_dataclass import dataclass
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.journal import FollowedNumber, LookedAt, int_of
 from framejit.values.lazy import LazyValue
 from framejit.values.objects.classes import ClassValue

@@ -34,12 +34,14 @@ from framejit.signals import ResultPlace, Unsupported
 from framejit.values.arrays.ndarray import NumberValue
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.inspection import is_of_torch
 from framejit.values.runtime_numbers.number_arguments import by_arithmetic
 from framejit.values.runtime_numbers.number_sizes import with_sizes
 from framejit.values.tensors.gradients.cuts import cut_early
-from framejit.values.tensors.gradients.requires_grad import Toggled
+from framejit.values.tensors.gradients.requires_grad import Toggled, as_it_was
+from framejit.values.tensors.gradients.shared_histories import check_written_views
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python
 
@@ -228,8 +230,10 @@ class GraphBuilder:
         before = self.writes.versions() if self._may_end_a_part(target) else None
         self._look_at_masks(tensors)
         out = [(fake, size_keys(fake.shape)) for fake in tensors_in((fakes[1].get("out"),))]
-        self._check_out(target, fakes, [fake for fake, _ in out])
+        as_new = self._check_out(target, fakes, [fake for fake, _ in out])
         result = self.metadata.run(target, is_method, *fakes, note_writes=uncounted)
+        if as_new is not None and as_new != [fake.stride() for fake, _ in out]:
+            raise Unsupported(f"{label(target)} lays out what it is given by out= in an order that is not known")
         if result is NotImplemented:
             raise Unsupported(f"{target} is not implemented for these operands")
         strange = next((type(t) for t in _tensors_of(result) if not is_of_torch(module_of(type(t)))), None)
@@ -261,6 +265,7 @@ class GraphBuilder:
         if written:
             storages = {t.fake.untyped_storage()._cdata for t in written}
             self._check_written(written, storages)
+            check_written_views(self, written)
             for tensor in [*written, *self._inputs_in(storages, written)]:
                 self.program.tensor_written(tensor)
         node = self._create_node(
@@ -333,16 +338,23 @@ class GraphBuilder:
                 first = first_alike(tensor.node, self.writes)
                 sizes.stands_for(tensor.fake, None if first is None else first.meta["val"])
 
-    def _check_out(self, target: Any, fakes: tuple[tuple[Any, ...], dict[str, Any]], out: list[torch.Tensor]) -> None:
+    def _check_out(
+        self, target: Any, fakes: tuple[tuple[Any, ...], dict[str, Any]], out: list[torch.Tensor]
+    ) -> list[tuple[Any, ...]] | None:
         """Before an operation with `out=`: that it does not have to change the shape of what it reads. Most operations
-        refuse that, but only once they have done it, and fakes don't."""
+        refuse that, but only once they have done it, and fakes don't. Of what has no elements yet the strides that its
+        new ones are to have: those of new results, which fakes don't know of all operations."""
         args, kwargs = fakes[0], {name: value for name, value in fakes[1].items() if name != "out"}
         read = {storage_of(fake) for fake in tensors_in((*args, *kwargs.values()))}
-        if not any(storage_of(fake) in read for fake in out):
-            return
+        is_read, is_empty = any(storage_of(fake) in read for fake in out), any(fake.numel() == 0 for fake in out)
+        if not is_read and not is_empty:
+            return None
         made = [*tensors_in((self.metadata.run(target, False, args, kwargs),))]
-        if [size_keys(fake.shape) for fake in made] != [size_keys(fake.shape) for fake in out]:
+        if [size_keys(fake.shape) for fake in made] == [size_keys(fake.shape) for fake in out]:
+            return None
+        if is_read:
             raise Unsupported(f"{label(target)} gives what it reads another shape, by out=")
+        return [fake.stride() for fake in made]
 
     def _check_copies(self, tensors: Iterable[TensorValue], looks_at_place: bool) -> None:
         """Before an operation: whether copies among its tensors still are what the program has."""
@@ -485,7 +497,7 @@ class GraphBuilder:
         """A node for `tensor.requires_grad_()`, of a tensor that was made here: what knows it so far knows it without
         gradients."""
         with self.metadata.faking(), torch.no_grad():
-            before = tensor.fake.detach()
+            before = as_it_was(tensor.fake)
         try:
             tensor.fake.requires_grad_()
         except RuntimeError as e:
@@ -547,6 +559,8 @@ class GraphBuilder:
             if self.metadata.data_sizes is not None:
                 self.metadata.data_sizes.found_in(result, value)
             tensors[id(result)] = value
+            if result.requires_grad and result.is_leaf:
+                self.leaves.append(value)
             self._made_in_inference.setdefault(result.untyped_storage()._cdata, result.is_inference())
             return value
         if isinstance(result, (tuple, list)):
@@ -699,4 +713,5 @@ def _tensors_in(values: tuple[Value, ...]) -> list[TensorValue]:
 
 def _identifier(name: str) -> str:
     text = "".join(c if c.isalnum() else "_" for c in name).strip("_")
-    return text if text and not text[0].isdigit() else f"input_{text}"
+    # the first parameter of a graph's code is its module, under this name
+    return text if text and not text[0].isdigit() and text != "self" else f"input_{text}"

@@ -282,8 +282,13 @@ def _writes_what_overlaps(node: fx.Node) -> bool:
     if not written:
         return False
     args, kwargs = fakes_given(node)
-    given = [*tensors_in((*args, *kwargs.values()))]
-    return any(_overlaps_itself(fake) or any(_overlap_in_part(fake, other) for other in given) for fake in written)
+    by_memory: dict[int, list[torch.Tensor]] = {}  # optimisers give an operation all parameters
+    for fake in tensors_in((*args, *kwargs.values())):
+        by_memory.setdefault(storage_of(fake), []).append(fake)
+    return any(
+        _overlaps_itself(fake) or any(_lies_elsewhere(fake, other) for other in by_memory.get(storage_of(fake), ()))
+        for fake in written
+    )
 
 
 def _overlaps_itself(fake: torch.Tensor) -> bool:
@@ -292,8 +297,9 @@ def _overlaps_itself(fake: torch.Tensor) -> bool:
     )
 
 
-def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
-    if other is written or storage_of(other) != storage_of(written):
+def _lies_elsewhere(written: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether other elements of the same memory are another tensor's, or may be."""
+    if other is written:
         return False
     places = [(*tensor.shape, *tensor.stride(), tensor.storage_offset()) for tensor in (written, other)]
     return not all(type(number) is int for place in places for number in place) or places[0] != places[1]

@@ -14,7 +14,7 @@ from framejit.values.base import Value, realize
 from framejit.values.builtins.partial import PartialValue
 from framejit.values.containers.length_hints import gathered_in_tuple
 from framejit.values.containers.mapping import pairs
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.objects.exception_values import NULL
 from framejit.values.objects.functions.function_values import CallableValue, FunctionValue, MethodValue, bind
 from framejit.values.objects.module import ModuleValue

@@ -11,9 +11,10 @@ from framejit.values.base import Value, realize
 from framejit.values.builtins.formatting import text_of
 from framejit.values.builtins.reflection import attribute_or_none
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue, pairs
-from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.objects.classes import ClassValue
 from framejit.values.objects.instance_checks import is_instance
 from framejit.values.runtime_numbers.number_texts import NumberTextValue, joined, text_made_of

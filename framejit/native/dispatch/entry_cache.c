@@ -256,6 +256,8 @@ static PyMemberDef base_members[] = {
     {"code", T_OBJECT, offsetof(EntryCache, code), READONLY, "The code object whose argument slots the entries take."},
     {"hits", T_ULONGLONG, offsetof(EntryCache, hits), READONLY, "Calls served by an entry found here."},
     {"misses", T_ULONGLONG, offsetof(EntryCache, misses), READONLY, "Calls for which on_miss was asked."},
+    {"python_ns", T_LONGLONG, offsetof(EntryCache, python_ns), READONLY,
+     "Nanoseconds that frames which the hook met ran as they are, since no entry fitted them."},
     {"skip", T_BOOL, offsetof(EntryCache, skip), 0, "When true every call runs the original function."},
     {NULL, 0, 0, 0, NULL},
 };

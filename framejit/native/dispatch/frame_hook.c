@@ -179,13 +179,17 @@ static __attribute__((noinline)) PyObject *miss_in_frame(PyThreadState *ts, _PyI
     PyObject *answer = cache_miss((EntryCache *)cache, on_miss, FRAME_FUNC(frame), frame_arguments(frame, n_args, room),
         n_args);
     Py_DECREF(on_miss);
+    if (answer == Py_None) {
+        Py_DECREF(answer);
+        int64_t begun = fj_now();
+        PyObject *result = run_original(ts, frame, 0);
+        ((EntryCache *)cache)->python_ns += fj_now() - begun;
+        Py_DECREF(cache);
+        return result;
+    }
     Py_DECREF(cache);
     if (answer == NULL)                   /* not throwflag = 1: 3.13 would show a line of the frame that never ran */
         return give_up(ts, frame);
-    if (answer == Py_None) {
-        Py_DECREF(answer);
-        return run_original(ts, frame, 0);
-    }
     return run_replacement(ts, frame, (Entry *)answer);
 }
 

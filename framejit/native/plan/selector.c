@@ -112,13 +112,6 @@ static void try_to_decide(Selector *selector)
 }
 
 /* ---- measuring ---- */
-static int64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* The device of the first CUDA tensor, -1 if there is none. */
 static int device_of(PyObject *const *args, Py_ssize_t nargs)
 {
@@ -145,9 +138,9 @@ static int sample_begin(const Selector *selector, Sample *sample, Way way, PyObj
 /* Runs what the sample was opened for. It counts only if that succeeds. */
 static PyObject *run_timed(Selector *selector, Sample *sample, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    int64_t start = now();
+    int64_t start = fj_now();
     PyObject *result = PyObject_Vectorcall(selector->way[sample->way], args, nargsf, kwnames);
-    sample->host_ns = now() - start;
+    sample->host_ns = fj_now() - start;
     span_end(&sample->span);
     if (result)
         selector->samples[selector->n_taken++] = *sample;

@@ -13,7 +13,8 @@ from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, 
 from framejit.values.arrays.ufuncs import checked_result
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

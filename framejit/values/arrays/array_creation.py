@@ -35,7 +35,8 @@ from framejit.values.arrays.ufuncs import (
 )
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain as plain_copy
 from framejit.values.handlers import HANDLERS
 from framejit.values.tensors.tensor import TensorValue

@@ -17,7 +17,8 @@ from framejit.values.arrays.array_memory import torch_dtype
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain as plain_copy
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.c_function import CFunctionValue

@@ -27,7 +27,8 @@ from framejit.values.arrays.ndarray import METHODS, ArrayValue, NumpyValue, refu
 from framejit.values.arrays.ufuncs import ELEMENTWISE, OPERATORS, apply, cast, plain_operand
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.c_function import CFunctionValue
 from framejit.values.wrap import from_python, makes, wraps

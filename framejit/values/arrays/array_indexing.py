@@ -16,7 +16,8 @@ from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, 
 from framejit.values.arrays.ufuncs import c_ordered, cast, checked_result, full, number_as, plain_operand
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.read_number import LARGEST_EXACT, ReadNumberValue
 from framejit.values.runtime_numbers.size_number import number_at_place
 from framejit.values.sym_int import SymIntValue

@@ -23,7 +23,7 @@ from framejit.values.arrays.ndarray import METHODS, ArrayValue, refused
 from framejit.values.arrays.ufuncs import c_ordered, cast
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from framejit.values.arrays.ndarray import METHODS, VIEWS, ArrayValue, NumpyValu
 from framejit.values.arrays.ufuncs import c_ordered, cast
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ from framejit.values.arrays.ndarray import ArrayValue, NumberValue, refused
 from framejit.values.arrays.ufuncs import constant_number
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue

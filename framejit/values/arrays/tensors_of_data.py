@@ -14,7 +14,9 @@ from framejit.values.arrays.array_functions import no_default_device
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, alias, refused, tensor_from
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.tensors.torch_functions import CLASSES

@@ -17,7 +17,7 @@ from framejit.values.arrays.float_errors import check_all, check_finite
 from framejit.values.arrays.ndarray import ArrayValue, NumberValue, NumpyValue, refused
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from framejit.guards.sources import AttrSource, CallSource, DictSource, Source, 
 from framejit.signals import Raised, Restart, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import is_constant_object
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.inspection import is_a
 from framejit.values.lazy import LazyValue, wrap_attribute
 from framejit.values.objects.user_object import ObjectValue

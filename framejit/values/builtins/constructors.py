@@ -17,9 +17,10 @@ from framejit.values.builtins.partial import make_partial
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.deque import DequeValue
 from framejit.values.containers.length_hints import gathered, gathered_in_tuple
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue, MappingProxyValue, dict_part
-from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue, frozen
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS, handles
 from framejit.values.objects.user_object import ObjectValue
 

@@ -7,15 +7,14 @@ import copyreg
 import types
 from typing import TYPE_CHECKING
 
-import torch
-
 from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.constant import is_none
+from framejit.values.constant import NONE, is_none
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.inspection import is_a
 from framejit.values.objects.new_instances import native_class
@@ -129,9 +128,10 @@ def _is_plain_instance(value: ObjectValue) -> bool:
 
 
 def _tells_its_state(value: ObjectValue) -> bool:
-    """Whether an instance is copied as `object` says, but for a `__getstate__` of the program's, and perhaps a
-    `__setstate__`."""
-    return _is_made_anew(value) and is_a(static_lookup(value.cls, "__getstate__", None), types.FunctionType)
+    """Whether an instance is copied as `object` says, but for a `__getstate__` of the program's or a `__setstate__`, of
+    which modules have one."""
+    methods = (static_lookup(value.cls, name, None) for name in ("__getstate__", "__setstate__"))
+    return _is_made_anew(value) and any(is_a(method, types.FunctionType) for method in methods)
 
 
 def _is_made_anew(value: ObjectValue) -> bool:
@@ -139,7 +139,6 @@ def _is_made_anew(value: ObjectValue) -> bool:
     if (
         native_class(value.cls) is not object
         or static_lookup(value.cls, "__new__") is not object.__new__
-        or issubclass(value.cls, torch.nn.Module)
         or value.cls in copyreg.dispatch_table
     ):
         return False
@@ -147,6 +146,8 @@ def _is_made_anew(value: ObjectValue) -> bool:
 
 
 def _state_of(frame: Frame, value: ObjectValue) -> Value:
+    if _is_of_object(value.cls, "__getstate__"):
+        return DictValue(_attributes(frame, value)) if _attributes(frame, value) else NONE
     return realize(frame, frame.call(class_attribute(frame, value, value.cls, "__getstate__"), [], {}))
 
 

@@ -17,8 +17,10 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_values import IteratorValue
 from framejit.values.containers.length_hints import gathered
-from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.sequence import SequenceValue
 from framejit.values.containers.sorting import sort_values
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.functions.model_values import ModelIterator, call_model, make_model_iterator

@@ -17,7 +17,8 @@ from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_values import IteratorValue, RangeIterator, ReverseIterator, advanced
-from framejit.values.containers.sequence import SequenceValue, TupleValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.objects.functions.model_values import make_model_iterator
 from framejit.values.objects.user_object import ObjectValue

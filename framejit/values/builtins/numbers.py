@@ -17,7 +17,8 @@ from framejit.values.arrays.ndarray import NumpyValue
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.complaints import refused
 from framejit.values.constant import NONE, ConstantValue, SliceValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles
 from framejit.values.objects.classes import ClassValue

@@ -12,7 +12,7 @@ from framejit.guards.sources import Source
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, handles
 from framejit.values.inspection import is_a

@@ -11,7 +11,7 @@ from framejit.guards.sources import AttrSource, DictSource, Source, key_source, 
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.wrap import wrap, wraps
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_constant_object, is_none
 from framejit.values.containers.hashing import ObjectKey, as_key, is_exact, real_call
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.hash_order import is_text
 from framejit.values.objects.classes import ClassValue, SuperValue, make_super
 from framejit.values.objects.functions.function_values import FunctionValue, MethodValue
-from framejit.values.objects.instance_checks import is_instance, is_subclass
+from framejit.values.objects.instance_checks import is_instance, is_subclass, of_typing
 from framejit.values.objects.user_object import ObjectValue, class_attribute
 from framejit.values.wrap import from_python
 
@@ -46,9 +46,20 @@ def _issubclass(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 def _checked(frame: Frame, args: list[Value], check: Callable[[Frame, Any, Any], bool], what: Any) -> Value:
     try:
-        return ConstantValue(check(frame, what, frame.constants([args[1]])[0]))
+        return ConstantValue(check(frame, what, _asked_for(frame, args[1])))
     except TypeError as e:
         raise frame.raised_from(e) from None
+
+
+def _asked_for(frame: Frame, value: Value) -> Any:
+    """The class, or the several, that a check is to find: aliases of `typing`, too, which stay what they are."""
+    value = realize(frame, value)
+    if isinstance(value, TupleValue) and value.python_type() is tuple:
+        return tuple(_asked_for(frame, item) for item in value.items)
+    if isinstance(value, ObjectValue) and value.source is not None and not value.attrs and of_typing(value.obj):
+        frame.capture.add_guard(value.source, native.C_ID, value.obj)
+        return value.obj
+    return frame.constants([value])[0]
 
 
 @handles(type)

@@ -13,7 +13,8 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue
 from framejit.values.containers.iterator_values import ItemsIterator
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.containers.unread_items import Unread
 from framejit.values.indices import as_index
 from framejit.values.methods import method

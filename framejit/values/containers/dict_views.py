@@ -14,9 +14,9 @@ from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.hashing import real_call
 from framejit.values.containers.mapping import MAKERS_OF_VIEWS, DictValue
-from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.sets import SetValue, set_part
 from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.methods import BuiltinMethods, method
 
 if TYPE_CHECKING:

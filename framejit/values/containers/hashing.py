@@ -23,7 +23,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import NotConstant, Raised, Unsupported
 from framejit.values.base import Value, deep_realize, is_user_object, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.inspection import full_name, is_a
 from framejit.values.lazy import LazyValue
 from framejit.values.sym_int import SymIntValue, on_sizes

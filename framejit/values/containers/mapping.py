@@ -25,8 +25,8 @@ from framejit.values.containers.hashing import (
     key_value,
     real_call,
 )
-from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain
 from framejit.values.lazy import LazyValue
 from framejit.values.methods import BuiltinMethods, method

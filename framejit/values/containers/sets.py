@@ -21,8 +21,8 @@ from framejit.values.containers.hashing import (
     real_call,
 )
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
 from framejit.values.containers.table_iterator import TableIterator
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.hash_order import note_order
 
 if TYPE_CHECKING:

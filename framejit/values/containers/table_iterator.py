@@ -11,7 +11,7 @@ from framejit.signals import Exhausted, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.hashing import asking, key_value
 from framejit.values.containers.iterator_values import IteratorValue, advanced
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame

@@ -10,7 +10,7 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
 from framejit.values.containers.iterator_values import ItemsIterator
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Codegen, Frame

@@ -18,9 +18,10 @@ from framejit.models.model_registry import REALS, is_modelled
 from framejit.signals import NotConstant, Raised, SkipFrame, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue, is_none
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DICT_CLASSES, DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue, adds_only_names, is_return_type
 from framejit.values.containers.sets import SetValue, frozen
+from framejit.values.containers.tuples import TupleValue, adds_only_names, is_return_type
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import has_operators, is_a, is_of_program, qualified_name

@@ -13,7 +13,9 @@ from framejit.guards.sources import AttrSource, static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, SequenceValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.containers.unread_items import existing_items
 from framejit.values.inspection import is_a
 from framejit.values.objects.new_instances import native_class

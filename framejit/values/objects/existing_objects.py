@@ -16,7 +16,8 @@ from framejit.values.base import Value
 from framejit.values.constant import is_constant_object
 from framejit.values.containers.existing_tables import existing_dict_part, existing_members
 from framejit.values.containers.iterator_values import OpaqueIterator
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.containers.unread_items import Unread, existing_items
 from framejit.values.inspection import is_a
 from framejit.values.objects.user_object import ObjectValue

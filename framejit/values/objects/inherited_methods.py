@@ -14,9 +14,10 @@ from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_not_implemented
 from framejit.values.containers.dict_subclasses import dict_method
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.inspection import is_a
 

@@ -25,12 +25,23 @@ if TYPE_CHECKING:
 _STANDARD_HOOKS = frozenset("""
     _collections_abc collections.abc abc numbers os contextlib io importlib typing builtins
 """.split())
+_Alias: Any = type(typing.Sequence)
+_Union: Any = type(typing.Union[int, str])  # noqa: UP007
+"""The classes of `typing.Sequence` and its like, which stand for a class, and of unions; the latter is, from CPython
+3.14 on, that of `int | str`."""
+
+
+def of_typing(obj: Any) -> bool:
+    """Whether an object is an alias or a union of `typing`."""
+    return isinstance(obj, (_Alias, _Union))
 
 
 def is_instance(frame: Frame, value: Value, target: Any) -> bool:
     """`isinstance(value, target)`. Raises TypeError as isinstance does."""
-    if isinstance(target, (tuple, types.UnionType)):
+    if isinstance(target, (tuple, types.UnionType, _Union)):
         return any(is_instance(frame, value, t) for t in (target if isinstance(target, tuple) else target.__args__))
+    if isinstance(target, _Alias):
+        return is_subclass(frame, value.python_type(), target.__origin__)
     if value.python_type() is target:
         return True
     frame.capture.guard_bases(value.python_type())
@@ -64,8 +75,10 @@ def _has_own_check(target: Any) -> bool:
 
 def is_subclass(frame: Frame, cls: Any, target: Any) -> bool:
     """`issubclass(cls, target)`."""
-    if isinstance(target, (tuple, types.UnionType)):
+    if isinstance(target, (tuple, types.UnionType, _Union)):
         return any(is_subclass(frame, cls, t) for t in (target if isinstance(target, tuple) else target.__args__))
+    if isinstance(target, _Alias) and is_a(cls, type):
+        target = target.__origin__
     if is_a(cls, type) and cls is not target:
         frame.capture.guard_bases(cls)
     check = static_lookup(type(target), "__subclasscheck__", None)

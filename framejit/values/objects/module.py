@@ -21,8 +21,8 @@ from framejit.originals import ClassOfOriginal, original_of
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue
 from framejit.values.objects.user_object import ObjectValue
 from framejit.values.wrap import from_python, wraps
 

@@ -30,9 +30,10 @@ from framejit.values.containers.dict_subclasses import dict_method
 from framejit.values.containers.filling import fill_method
 from framejit.values.containers.hashing import HashTable
 from framejit.values.containers.iterator_values import IteratorValue, SubscriptIterator
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue, pairs
-from framejit.values.containers.sequence import ListValue, TupleValue
 from framejit.values.containers.sets import SetValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import full_name, hides_dict, instance_dict, is_a
 from framejit.values.journal import Changed, Held, Wrote
@@ -601,6 +602,8 @@ def _computed(frame: Frame, value: Value, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of {value.describe()} made in the graph")
     if name == "__isabstractmethod__":
         raise Unsupported(f"attribute {name!r} of {value.describe()}, which asks what is inside")
+    if _unpacks(type(obj), name):
+        raise Unsupported(f"attribute {name!r} of {value.describe()}, which autograd unpacks for whoever asks", "FJ107")
     try:
         first, second = getattr(obj, name), getattr(obj, name)
     except AttributeError as e:
@@ -608,7 +611,7 @@ def _computed(frame: Frame, value: Value, name: str) -> Value:
     except Exception as e:  # of a memoryview that was released
         raise Unsupported(f"reading {name!r} of {value.describe()}, which raises {type(e).__name__}", "FJ161") from None
     found = frame.wrap(first, AttrSource(value.source, name))
-    if first is second or found.symbolic:
+    if first is second or found.symbolic or type(first) in (int, float):  # which may be left open
         return found
     if found.is_constant():
         return from_python(first)
@@ -616,6 +619,12 @@ def _computed(frame: Frame, value: Value, name: str) -> Value:
         return TupleValue(found.items)
     # whoever reads it has an object of its own, which ends when it is let go of
     raise Unsupported(f"attribute {name!r} of {value.describe()}, which is a new object each time it is read")
+
+
+def _unpacks(cls: type, name: str) -> bool:
+    """Whether an attribute of a node of autograd's is what it has saved: hooks of the program's may be asked for it, as
+    those of checkpoints are, which run the forward again."""
+    return name == "saved_variables" or static_lookup(cls, f"_raw_{name.lstrip('_')}", None) is not None
 
 
 def _is_same(first: Any, second: Any) -> bool:

@@ -12,7 +12,8 @@ import torch
 
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue
 

@@ -19,7 +19,8 @@ import torch
 from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.fused_steps import written_out
 from framejit.values.runtime_numbers.number_draws import DRAWS
 from framejit.values.runtime_numbers.number_forms import FORMS, NUMBERS

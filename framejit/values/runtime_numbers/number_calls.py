@@ -15,7 +15,7 @@ import torch
 from framejit.backends.number_calls import FLOATS, OF_NUMBERS, WHOLE
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue

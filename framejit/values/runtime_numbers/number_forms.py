@@ -15,7 +15,8 @@ from framejit.environment.clamp_gradients import passes_gradients_at_bounds
 from framejit.environment.nan_bounds import nan_alone_binds
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.tensor import TensorValue

@@ -18,7 +18,7 @@ from framejit.fakes.data_sizes import has_data_sizes
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.tensors.copies import Copy
 from framejit.values.tensors.size_index import WHOLE

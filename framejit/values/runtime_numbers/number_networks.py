@@ -158,7 +158,8 @@ def _batch_norm(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[s
     rest = graph.call(torch.rsub, [number, ConstantValue(1)])
     for statistics, of_batch in zip(known, own):
         before, now = method(graph, "mul", statistics, rest), method(graph, "mul", of_batch, number)
-        method(graph, "copy_", statistics, method(graph, "add", before, now))
+        written = graph.call(getattr, [statistics, ConstantValue("data")])  # torch does not count this write
+        method(graph, "copy_", written, method(graph, "add", before, now))
     return result
 
 

@@ -15,7 +15,8 @@ import torch
 from framejit.backends.may_raise import operation_name
 from framejit.values.base import Value
 from framejit.values.constant import SliceValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_int import SymIntValue
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.runtime_numbers.read_number import ReadNumberValue
 from framejit.values.sym_int import SymIntValue
 from framejit.values.sym_number import SymNumberValue

@@ -29,7 +29,7 @@ from framejit.values.containers.existing_tables import dict_items
 from framejit.values.containers.folded_numbers import open_number
 from framejit.values.containers.hashing import real_call
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.lazy import LazyValue
 from framejit.values.runtime_numbers.number_texts import NumberTextValue
 from framejit.values.runtime_numbers.picked_numbers import (

@@ -16,7 +16,8 @@ from framejit.backends.draws.python_random import DRAWN, DRAWN_NUMBERS, FUNCTION
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator

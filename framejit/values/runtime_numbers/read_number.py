@@ -20,6 +20,7 @@ from framejit.guards.thread_questions import has_saved_tensor_hooks
 from framejit.signals import Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.runtime_numbers.kept_counts import answer_of_count
 from framejit.values.sym_number import ELEMENTWISE
 from framejit.values.tensors.held_numbers import HeldNumber
@@ -54,6 +55,8 @@ _DIVISIONS: Final = frozenset((operator.truediv, operator.itruediv))
 _FLOORED: Final = frozenset((operator.floordiv, operator.ifloordiv, operator.mod, operator.imod))
 _REFUSED_TO_BOOLS: Final = frozenset((operator.sub, operator.isub))
 """What torch does not do with bools."""
+MOST_LISTED: Final = 16
+"""Lists of more numbers break the graph."""
 _STAND_IN: Final = 0.5
 """The number that fakes of such operations are made with."""
 
@@ -241,14 +244,46 @@ def read_float(
     return None if tensor.fake.requires_grad else read_number(frame, tensor, float, "float()", bounds)
 
 
-def read_item(frame: Frame, tensor: TensorValue) -> Value | None:
+def read_item(frame: Frame, tensor: TensorValue, asked_by: str = ".item()") -> Value | None:
     """`tensor.item()`; None where a graph can't read it."""
     known = tensor.known_result(frame)
     if known is not None and known.numel() == 1:
         return ConstantValue(known.item())
     dtype = tensor.fake.dtype
-    cls = float if dtype.is_floating_point else bool if dtype is torch.bool else int
-    return read_number(frame, tensor, cls, ".item()", _INT_BOUNDS.get(dtype, (-math.inf, math.inf)))
+    return read_number(
+        frame, tensor, _class_of_items(tensor), asked_by, _INT_BOUNDS.get(dtype, (-math.inf, math.inf))
+    )
+
+
+def read_list(frame: Frame, tensor: TensorValue) -> Value | None:
+    """`tensor.tolist()` of a few elements; None where a graph can't read them."""
+    if not are_readable(frame, tensor, _class_of_items(tensor), ".tolist()") or tensor.fake.numel() > MOST_LISTED:
+        return None
+    graph = frame.capture.graph
+    if tensor.fake.requires_grad:
+        detached = graph.call("detach", [tensor], is_method=True)
+        assert isinstance(detached, TensorValue)
+        tensor = detached
+    return listed(frame, tensor, lambda number: read_item(frame, number, ".tolist()"))
+
+
+def listed(frame: Frame, tensor: TensorValue, read: Callable[[TensorValue], Value | None]) -> Value | None:
+    """What `tolist()` gives of what `read` makes of elements; None where that is None of one."""
+    if not tensor.fake.dim():
+        return read(tensor)
+    items = []
+    for place in range(tensor.fake.shape[0]):
+        row = frame.capture.graph.call("select", [tensor, ConstantValue(0), ConstantValue(place)], is_method=True)
+        item = listed(frame, row, read) if isinstance(row, TensorValue) else None
+        if item is None:
+            return None
+        items.append(item)
+    return ListValue(items)
+
+
+def _class_of_items(tensor: TensorValue) -> type:
+    dtype = tensor.fake.dtype
+    return float if dtype.is_floating_point else bool if dtype is torch.bool else int
 
 
 def read_int(frame: Frame, tensor: TensorValue) -> Value | None:
@@ -284,28 +319,32 @@ def negated(frame: Frame, value: Value) -> Value:
     return truth.like(made, (0, 1))
 
 
+def are_readable(frame: Frame, tensor: TensorValue, cls: type, asked_by: str) -> bool:
+    """Whether a graph can read the numbers in a tensor, as `cls`: none of a program's class, nor of a dtype whose
+    numbers `cls` can't hold; and not under hooks on what autograd saves, which would see the tensors that stand for the
+    numbers."""
+    fake = tensor.fake
+    return (
+        not has_saved_tensor_hooks(torch)
+        and tensor.cls in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter)
+        and not fake.is_complex()
+        and fake.device.type in ("cpu", "cuda")
+        and fake.layout == torch.strided
+        and (cls is float or fake.dtype in _INT_BOUNDS or asked_by == "bool()")
+        and not fake._has_symbolic_sizes_strides
+        and not frame.capture.transforms
+        and getattr(fake, "constant", None) is None
+        and tensor.known_result(frame) is None
+    )
+
+
 def read_number(
     frame: Frame, tensor: TensorValue, cls: type, asked_by: str, bounds: tuple[float, float]
 ) -> Value | None:
-    """The number in a tensor, as `cls`; None where a graph can't read it: of a program's class, of more than one
-    element (torch refuses), of a dtype whose numbers `cls` can't hold; and under hooks on what autograd saves, which
-    would see the tensor that stands for the number."""
+    """The number in a tensor, as `cls`; None where a graph can't read it, and of more than one element (torch
+    refuses)."""
     fake = tensor.fake
-    if has_saved_tensor_hooks(torch):
-        return None
-    if tensor.cls not in (torch.Tensor, torch.nn.Buffer, torch.nn.Parameter) or fake.is_complex():
-        return None
-    if fake.device.type not in ("cpu", "cuda") or fake.layout != torch.strided:
-        return None
-    if cls is not float and fake.dtype not in _INT_BOUNDS and asked_by != "bool()":
-        return None
-    if (
-        fake._has_symbolic_sizes_strides
-        or fake.numel() != 1
-        or frame.capture.transforms
-        or getattr(fake, "constant", None) is not None
-        or tensor.known_result(frame) is not None
-    ):
+    if not are_readable(frame, tensor, cls, asked_by) or fake.numel() != 1:
         return None
     graph = frame.capture.graph
     if fake.requires_grad:

@@ -13,8 +13,7 @@ import torch
 
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue
-from framejit.values.runtime_numbers.read_number import read_int, read_item
+from framejit.values.runtime_numbers.read_number import MOST_LISTED, listed, read_int, read_item, read_list
 from framejit.values.sym_int import SymIntValue
 from framejit.values.tensors.tensor import METHODS, TensorValue
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-_MOST = 16
-"""Longer lists of numbers break the graph."""
 
 
 def _can_be_read(frame: Frame, tensor: TensorValue) -> bool:
@@ -70,25 +67,11 @@ def _size(frame: Frame, tensor: TensorValue) -> Value | None:
 
 def _to_list(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     tensor = args[0]
-    if (
-        not isinstance(tensor, TensorValue)
-        or len(args) > 1
-        or kwargs
-        or not _can_be_read(frame, tensor)
-        or tensor.fake.numel() > _MOST
-    ):
+    if not isinstance(tensor, TensorValue) or len(args) > 1 or kwargs:
         return None
-    return _listed(frame, tensor)
-
-
-def _listed(frame: Frame, tensor: TensorValue) -> Value:
-    if not tensor.fake.dim():
-        return _read(frame, tensor)
-    rows = [
-        frame.capture.graph.call("select", [tensor, ConstantValue(0), ConstantValue(n)], is_method=True)
-        for n in range(tensor.fake.shape[0])
-    ]
-    return ListValue([_listed(frame, row) for row in rows if isinstance(row, TensorValue)])
+    if _can_be_read(frame, tensor) and tensor.fake.numel() <= MOST_LISTED:
+        return listed(frame, tensor, lambda number: _read(frame, number))
+    return read_list(frame, tensor)
 
 
 METHODS["item"] = _item

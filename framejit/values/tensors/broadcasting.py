@@ -9,7 +9,8 @@ import torch
 from framejit.models.shapes import broadcast_shape
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import is_none
-from framejit.values.containers.sequence import SequenceValue, TupleValue
+from framejit.values.containers.sequence import SequenceValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.function_values import bind

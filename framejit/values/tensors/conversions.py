@@ -11,7 +11,7 @@ import torch
 
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import handles
 from framejit.values.tensors.tensor import TensorValue

@@ -68,6 +68,7 @@ class OverrideState:
 
     def __init__(self) -> None:
         self.enabled: bool = _C._is_torch_function_enabled()
+        self.all_disabled: bool = _C._is_torch_function_all_disabled()  # for function modes, too
         self._guard: Any = None
         self.modes: list[Value] = []  # function modes that the captured code has entered, the innermost last
         self.entered: list[int] = []  # the steps that entered them

@@ -26,8 +26,9 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.inspection import is_a, is_of_torch
 from framejit.values.objects.classes import ClassValue
@@ -326,23 +327,24 @@ class ProtocolGuardValue(ManagerValue):
 
     def __init__(self, kind: type, made_at: int) -> None:
         self.kind, self.made_at = kind, made_at
-        self._before: tuple[bool, list[Value], list[int]] | None = None
+        self._before: tuple[bool, bool, list[Value], list[int]] | None = None
 
     def python_type(self) -> type:
         return self.kind
 
     def enter(self, frame: Frame) -> Value:
         overrides = frame.capture.overrides
-        self._before, overrides.enabled = (overrides.enabled, overrides.modes, overrides.entered), False
+        self._before = overrides.enabled, overrides.all_disabled, overrides.modes, overrides.entered
+        overrides.enabled = False
         if self.kind is _C.DisableTorchFunction:
-            overrides.modes, overrides.entered = [], []
+            overrides.all_disabled, overrides.modes, overrides.entered = True, [], []
         frame.capture.effects.version += 1
         return self
 
     def leave(self, frame: Frame) -> Value:
         assert self._before is not None
         overrides = frame.capture.overrides
-        overrides.enabled, overrides.modes, overrides.entered = self._before
+        overrides.enabled, overrides.all_disabled, overrides.modes, overrides.entered = self._before
         self._before = None
         frame.capture.effects.version += 1
         return NONE

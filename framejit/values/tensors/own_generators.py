@@ -12,7 +12,7 @@ from framejit import _native as native
 from framejit.backends.draws.own_generators import DRAWN_TENSOR, GENERATORS, IN_PLACE, MAKE
 from framejit.values.base import Value, realize
 from framejit.values.constant import ConstantValue
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.inherited_methods import KNOWN_METHODS, written_in_c
 from framejit.values.objects.made_generators import MadeGeneratorValue, made_generator

@@ -15,7 +15,7 @@ from framejit.guards.sources import Source, const_source
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import ConstantValue, is_none
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.objects.functions.function_values import bind
 from framejit.values.objects.functions.model_values import ModelFunctionValue, as_model
 from framejit.values.objects.user_object import ObjectValue

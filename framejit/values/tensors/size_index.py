@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from framejit.values.base import Value
 from framejit.values.constant import ConstantValue, SliceValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.sym_int import SymIntValue
 
 WHOLE = ConstantValue(slice(None))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
@@ -19,13 +19,15 @@ from framejit.signals import NotYet, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue, SliceValue, is_none
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import Handler
 from framejit.values.inspection import instance_dict, is_a, is_of_torch
 from framejit.values.lazy import LazyValue, OpaqueValue, wrap_attribute
 from framejit.values.objects.classes import ClassValue, is_finalized
 from framejit.values.objects.functions.bound_descriptor import BoundDescriptor
 from framejit.values.objects.user_object import bind_attribute, is_data_descriptor
+from framejit.values.tensors.gradients.shared_histories import check_late_view
 from framejit.values.tensors.override_state import Method, ReadPlainly, has_override
 from framejit.values.tensors.size_index import selected
 from framejit.values.tensors.tensor_classes import dispatches_as_torch_does, own_attribute, own_description
@@ -60,6 +62,8 @@ NEEDS_DATA = {
     "__array__": ("FJ105", "use torch operations in place of numpy's"),
     "__contains__": ("FJ106", "use (tensor == value).any() and torch.where"),
 }
+_GUARDED_DIMENSIONS: Final = 64
+"""No guard compares more sizes (native/torch/tensor_spec.c)."""
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _OF_CONTENT = frozenset(("item", "tolist", "__bool__", "__int__", "__float__", "__index__"))
 OUTSIDE_GRAPHS = frozenset(
@@ -252,7 +256,7 @@ class TensorValue(Value):
         line."""
         if not self.is_leaf(frame):
             raise Unsupported("attribute 'grad' of a tensor that is no leaf", "FJ107")
-        return self.source is not None or self.cls is torch.Tensor and self.copy_of is None
+        return self.source is not None or self.cls in (torch.Tensor, torch.nn.Parameter) and self.copy_of is None
 
     def gradient_source(self) -> Source | None:
         """Where its gradient is read again."""
@@ -435,7 +439,7 @@ class TensorValue(Value):
         args = deep_realize(frame, args)
         if name == "new" and len(args) == 1 and args[0].python_type() is torch.Size:
             # nodes know no torch.Size, and of a tuple new() would take the numbers as data
-            args = list(frame.iterate(args[0]))
+            name, args = "new_empty", [TupleValue(list(frame.iterate(args[0])))]
         if name in ("__getitem__", "__setitem__"):
             args[0] = self._integer_index(_with_known_bounds(frame, args[0]))
             part = selected(frame, self, args[0]) if args[0].symbolic else None
@@ -450,8 +454,8 @@ class TensorValue(Value):
         if name == "__getitem__":
             return frame.capture.graph.call(operator.getitem, [self, *args])
         if own_attribute(self.cls, name) is not None:  # asked for through super()
-            return frame.capture.graph.call(getattr(torch.Tensor, name), [self, *args], kwargs)
-        return frame.capture.graph.call(name, [self, *args], kwargs, is_method=True)
+            return frame.torch_call(getattr(torch.Tensor, name), [self, *args], kwargs)
+        return frame.torch_call(name, [self, *args], kwargs, is_method=True)
 
     def _integer_index(self, key: Value) -> Value:
         """A list of bools as the list of the positions it selects, so that the shape of the result is known."""
@@ -578,6 +582,10 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
         capture.add_guard(source, native.C_TYPE, cls)
         kind = "nested" if obj.is_nested else "named" if has_names(obj) else obj.layout
         return OpaqueValue(cls, source, Unsupported(f"a {kind} tensor", "FJ140"))
+    with torch._C.DisableTorchFunctionSubclass():
+        n_dimensions = obj.dim()
+    if n_dimensions > _GUARDED_DIMENSIONS:
+        raise Unsupported(f"a tensor of more than {_GUARDED_DIMENSIONS} dimensions", "FJ140")
     if has_override(cls):
         if not is_a(static_lookup(cls, "__torch_function__"), (classmethod, staticmethod)):
             raise Unsupported(
@@ -586,6 +594,7 @@ def _existing_tensor(capture: Capture, obj: torch.Tensor, source: Source) -> Val
         if static_lookup(cls, "__getattribute__") is not static_lookup(torch.Tensor, "__getattribute__"):
             raise Unsupported(f"tensor subclass {cls.__qualname__}, whose __getattribute__ is its own", "FJ141")
         capture.overrides.meet()
+    check_late_view(capture, obj)
     dims, changed = capture.dynamic.of(obj, source), capture.dynamic.strides_changed(obj, source)
     layout = capture.sizes.open(obj, source, dims, changed) if (dims or changed) and can_be_symbolic(obj) else None
     if layout is None or not (layout.free_sizes or layout.free_strides):

@@ -14,10 +14,11 @@ from framejit import _native as native
 from framejit.fakes.operation_kinds import is_operation
 from framejit.guards.answers import same_answer
 from framejit.guards.sources import CallSource, Source, const_source
-from framejit.signals import Unsupported
+from framejit.signals import AsksForNumber, Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import fold
 from framejit.values.handlers import HANDLERS, Handler, handles, looks_up_handler
 from framejit.values.inspection import BUILTIN_TYPES, is_a
@@ -27,7 +28,8 @@ from framejit.values.sym_int import SizeQuestion
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.asserted_truth import assert_truth, can_be_asserted
 from framejit.values.tensors.higher_order.conditionals import cond
-from framejit.values.tensors.override_state import ABOUT_MODES
+from framejit.values.tensors.numbers_in_tensors import called
+from framejit.values.tensors.override_state import ABOUT_MODES, OverrideState
 from framejit.values.tensors.overrides import concerned, handed_over
 from framejit.values.tensors.tensor import TensorValue
 from framejit.values.wrap import from_python, makes, wraps
@@ -104,6 +106,16 @@ _CHANGING_QUESTIONS = _optional(
         _C._get_mem_efficient_sdp_enabled _C._get_cudnn_sdp_enabled _C._get_overrideable_sdp_enabled
         _C._get_deterministic_algorithms
     """.split(),
+    *"""
+        _C._get_deterministic_fill_uninitialized_memory _C._get_warnAlways _C._is_view_replay_enabled
+        _C._is_multithreading_enabled get_num_interop_threads _C._get_float32_matmul_precision
+        _C._get_fp32_precision_getter _C._get_cublas_allow_tf32 _C._get_cublas_allow_fp16_reduced_precision_reduction
+        _C._get_cublas_allow_bf16_reduced_precision_reduction _C._get_cublas_allow_fp16_accumulation
+    """.split(),
+    *"""
+        _C._get_cudnn_allow_tf32 _C._get_cudnn_benchmark _C._get_cudnn_deterministic _C._get_mkldnn_deterministic
+        _C._get_onednn_allow_tf32 _C._get_nnpack_enabled _C._get_math_sdp_allow_fp16_bf16_reduction
+    """.split(),
 )
 
 
@@ -140,7 +152,10 @@ _ABOUT_TRANSFORMS = (_C._are_functorch_transforms_active, _C._functorch.maybe_cu
 
 def _guarded_answer(function: Any) -> Handler:
     def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        answer = fold(frame, function, args, kwargs)
+        try:
+            answer = fold(frame, function, args, kwargs)
+        except Raised as e:  # which no guard asks for
+            raise Unsupported(f"{function.__name__}() raises {e.value.cls.__name__}", "FJ104") from None
         given = (*frame.constants(args), *frame.constants(list(kwargs.values())))
         asked = (function, given) in frame.capture.set_here
         # else the captured code itself may have made it so
@@ -227,16 +242,14 @@ def _tensor_of(dtype: torch.dtype | None) -> Handler:
             and _holds_numbers(frame, first)
         ):
             return graph.call(torch.tensor, [first], {"dtype": kind})
-        sizes = (
-            list(frame.iterate(first))
-            if first is not None and len(args) == 1 and first.python_type() is torch.Size
-            else args
-        )
+        is_size = first is not None and len(args) == 1 and first.python_type() is torch.Size
+        sizes = list(frame.iterate(first)) if first is not None and is_size else args
         if kwargs or not all(size.python_type() is int for size in sizes):
             raise Unsupported(
                 "making a tensor by its class of something else than numbers or sizes", "FJ113", "use torch.tensor"
             )
-        return graph.call(torch.empty, [TupleValue(sizes or [ConstantValue(0)])], {"dtype": kind})
+        # of no numbers a tensor without elements, of a size without numbers one without dimensions
+        return graph.call(torch.empty, [TupleValue(sizes if sizes or is_size else [ConstantValue(0)])], {"dtype": kind})
 
     return make
 
@@ -303,13 +316,19 @@ _with_modes(_C._is_torch_function_mode_enabled, lambda frame, modes, args: Const
 _with_modes(_C._get_function_stack_at, _mode_at)
 
 
-@handles(_C._is_torch_function_enabled)
-def _is_enabled(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return (
-        ConstantValue(frame.capture.overrides.enabled)
-        if frame.capture.overrides.met
-        else fold(frame, _C._is_torch_function_enabled, args, kwargs)
-    )
+def _of_protocol(function: Any, answer: Callable[[OverrideState], bool]) -> None:
+    """What a question about the protocol is answered with: captured code turns it off in the capture's notes alone, and
+    the capture itself in the thread."""
+
+    @handles(function)
+    def handler(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            return fold(frame, function, args, kwargs)  # which Python refuses
+        return ConstantValue(answer(frame.capture.overrides))
+
+
+_of_protocol(_C._is_torch_function_enabled, lambda state: state.enabled)
+_of_protocol(_C._is_torch_function_all_disabled, lambda state: state.all_disabled)
 
 
 # ---- state of the thread --------------------------------------------------------------------------
@@ -435,7 +454,7 @@ class TorchFunctionValue(CFunctionValue):
         made = handler(frame, args, kwargs) if handler is not None else None
         if made is not None:
             return made
-        return frame.capture.graph.call(self.function, args, kwargs)
+        return called(frame, self.function, args, kwargs)
 
 
 _TAGGING = {"patched_init": "init", "patched_setstate": "setstate"}
@@ -450,9 +469,19 @@ def _of_another_compiler(fn: types.FunctionType) -> Handler | None:
         # torch.compile has put it in place of a method of Module: that method, and a note for itself
         method = from_python(inspect.getclosurevars(fn).nonlocals[_TAGGING[fn.__name__]])
         return lambda frame, args, kwargs: frame.call(method, args, kwargs)
-    if fn.__module__ == "torch.fx.experimental.symbolic_shapes" and fn.__name__ == "has_free_unbacked_symbols":
-        return lambda frame, args, kwargs: ConstantValue(False)  # the program's own sizes are numbers
+    if fn.__module__ == "torch._dynamo.external_utils" and fn.__name__ == "is_compiling":
+        return _is_compiling
+    # the program's own sizes are numbers
+    if fn.__module__ == "torch.fx.experimental.symbolic_shapes":
+        return _OF_SYMBOLS.get(fn.__name__)
     return None
+
+
+_OF_SYMBOLS: dict[str, Handler] = {
+    "has_free_unbacked_symbols": lambda frame, args, kwargs: ConstantValue(False),
+    "_advise_is_size": lambda frame, args, kwargs: NONE,
+    "_advise_is_bounded": lambda frame, args, kwargs: NONE,
+}
 
 
 @looks_up_handler
@@ -489,7 +518,12 @@ def _node_of(fn: types.FunctionType, frame: Frame, args: list[Value], kwargs: di
             v.argument_of(fn)
     except Unsupported:
         return None  # a function or object among the arguments
-    return frame.capture.graph.call(fn, args, kwargs)
+    if fn.__module__ != "torch.nn.functional":
+        return called(frame, fn, args, kwargs)
+    try:
+        return frame.capture.graph.call(fn, args, kwargs)
+    except AsksForNumber:
+        return None  # what it is made of may be called with the number
 
 
 def _holds_tensor(value: Value) -> bool:

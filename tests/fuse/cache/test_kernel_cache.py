@@ -10,7 +10,7 @@ import torch
 import framejit
 from framejit import events
 from framejit.backends.fuse.cache import disk_cache, kernel_cache
-from framejit.backends.fuse.cache.kernel_cache import cpu_object, gpu_binaries
+from framejit.backends.fuse.cache.kernel_cache import begun_gpu_binaries, cpu_object
 from framejit.backends.fuse.cache.kernel_record import pack
 from framejit.backends.fuse.llvm import object_code
 from framejit.backends.fuse.triton import compile as triton_compile
@@ -130,38 +130,38 @@ def compiled(monkeypatch):
     """Names of the kernels that are really compiled, by something quicker than Triton."""
     names = []
 
-    def compile_gpu_kernels(sources, capability):
+    def begun_gpu_kernels(sources, capability):
         names.extend(s.name for s in sources)
-        return [
+        return lambda: [
             GpuBinary(f"{s.code} {s.warps} {capability}".encode(), "kernel", 1, s.warps * 32, 2, 2) for s in sources
         ]
 
-    monkeypatch.setattr(triton_compile, "compile_gpu_kernels", compile_gpu_kernels)
+    monkeypatch.setattr(triton_compile, "begun_gpu_kernels", begun_gpu_kernels)
     return names
 
 
 def test_gpu_kernels_come_back_as_they_were(folder):
-    (made,) = gpu_binaries([source()], 90)
+    (made,) = begun_gpu_binaries([source()], 90)()
     assert made.cubin.startswith(b"\x7fELF")
-    (found,) = gpu_binaries([source()], 90)
+    (found,) = begun_gpu_binaries([source()], 90)()
     assert found == made
     assert hits() == [("triton", False), ("triton", True)]
 
 
 def test_only_what_is_missing_is_compiled_and_in_order(folder, compiled):
     sources = [source("a"), source("b", "+"), source("a_again"), source("c", "-")]
-    gpu_binaries(sources[:1], 90)
+    begun_gpu_binaries(sources[:1], 90)()
     assert compiled == ["a"]
-    binaries = gpu_binaries(sources, 90)
+    binaries = begun_gpu_binaries(sources, 90)()
     assert compiled == ["a", "b", "c"]
     assert [binary.cubin for binary in binaries] == [f"{s.code} 4 90".encode() for s in sources]
 
 
 def test_what_machine_code_depends_on_is_in_the_key(folder, compiled):
     for each, capability in ((source(), 90), (source(), 100), (source(warps=8), 90), (source(operator="+"), 90)):
-        gpu_binaries([each], capability)
+        begun_gpu_binaries([each], capability)()
     assert len(compiled) == 4
-    gpu_binaries([source("of another name")], 90)
+    begun_gpu_binaries([source("of another name")], 90)()
     assert len(compiled) == 4
 
 
@@ -174,21 +174,21 @@ def test_what_machine_code_depends_on_is_in_the_key(folder, compiled):
 )
 def test_a_record_that_is_none_is_compiled_again(folder, compiled, monkeypatch, record):
     monkeypatch.setattr(kernel_cache, "pack", lambda fields, blobs: record)
-    gpu_binaries([source()], 90)
+    begun_gpu_binaries([source()], 90)()
     monkeypatch.undo()
     with framejit.config.patch(cache_dir=str(folder), keep_captures=False):
         assert disk_cache.current().info().entries == {"triton": 1}
-        (binary,) = gpu_binaries([source()], 90)
+        (binary,) = begun_gpu_binaries([source()], 90)()
     assert binary.cubin.startswith(b"\x7fELF")
 
 
 def test_no_triton_is_imported_for_kernels_that_are_found(folder):
     program = """
     import sys
-    from framejit.backends.fuse.cache.kernel_cache import gpu_binaries
+    from framejit.backends.fuse.cache.kernel_cache import begun_gpu_binaries
     from framejit.backends.fuse.triton.kernel_source import TritonSource
     pointers = ("p0", "*fp32", True), ("p1", "*fp32", True)
-    gpu_binaries([TritonSource("doubled", CODE, "kernel", "", ("x", "y"), pointers, 1, 4)], 90)
+    begun_gpu_binaries([TritonSource("doubled", CODE, "kernel", "", ("x", "y"), pointers, 1, 4)], 90)()
     print("triton.compiler.compiler" in sys.modules)
     """.replace("CODE", repr(CODE.format(operator="*")))
     assert process(folder, program) == ["True"]

@@ -15,14 +15,14 @@ import triton
 from triton.backends.nvidia import compiler as nvidia
 
 from framejit.backends.fuse.triton import device
-from framejit.backends.fuse.triton.compile import GpuBinary, compile_gpu_kernels
+from framejit.backends.fuse.triton.compile import GpuBinary, begun_gpu_kernels
 from framejit.backends.fuse.triton.kernel_source import TritonSource
 
 
 def machine_code(sources: Sequence[TritonSource], capability: int = 90) -> list[GpuBinary]:
-    """`compile_gpu_kernels`, which gives what was raised. Here it is."""
+    """`begun_gpu_kernels`, which gives what was raised. Here it is."""
     binaries = []
-    for outcome in compile_gpu_kernels(sources, capability):
+    for outcome in begun_gpu_kernels(sources, capability)():
         if isinstance(outcome, Exception):
             raise outcome
         binaries.append(outcome)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -19,6 +21,10 @@ from framejit.backends.fuse.triton.tiles.blocks import candidates
 from tests.fuse.triton_kernels.triton_cases import CASES
 
 
+def compiling_by(binaries: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "begun_gpu_binaries", lambda *args: partial(binaries, *args))
+
+
 def test_a_gpu_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = CASES["softmax_row"]().kernel
     tried: list[str] = []
@@ -30,7 +36,7 @@ def test_a_gpu_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> No
             error.add_note(f"while compiling the GPU kernel {source.name}")
         return errors
 
-    monkeypatch.setattr(cuda, "gpu_binaries", fail)
+    compiling_by(fail, monkeypatch)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     with pytest.raises(KernelFailed, match=f"while compiling the GPU kernel {kernel.name}: no such instruction"):
         CudaTarget(torch.device("cuda", 0)).compile([kernel])
@@ -46,7 +52,7 @@ def test_a_tile_that_fails_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch
         return [RuntimeError("no") if len(asked) == 1 and source.name == bad.name else binary for source in sources]
 
     good, bad = (CASES[name]().kernel for name in ("pointwise_large_and_odd", "softmax_row"))
-    monkeypatch.setattr(cuda, "gpu_binaries", fail_once)
+    compiling_by(fail_once, monkeypatch)
     monkeypatch.setattr(GpuModule, "of", lambda key, binary, index: None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0))
     told: list[framejit.events.Event] = []

@@ -271,7 +271,7 @@ class _Plan:
 
 def test_the_plan_for_given_sizes_has_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     binary = GpuBinary(b"", "kernel", 64, 128, 2, 1)
-    monkeypatch.setattr(cuda.CudaTarget, "binaries", lambda self, sources: [binary] * len(sources))
+    monkeypatch.setattr(cuda.CudaTarget, "begun_binaries", lambda self, sources: lambda: [binary] * len(sources))
     monkeypatch.setattr(cuda.GpuModule, "of", lambda key, binary, index: _Module())
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(PlanParts, "native", lambda self, *rest: _Plan(self.steps))

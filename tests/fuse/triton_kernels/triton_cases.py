@@ -81,6 +81,16 @@ def pointwise_ragged() -> Case:
 
 
 @case
+def the_sign_of_zeros() -> Case:
+    n = Var("n", 6)
+    x = torch.tensor([0.0, -0.0, 1.0, -1.0, math.inf, -math.inf])
+    b = Build((n,))
+    b.write("o", 1 / -x, _of("reciprocal", _of("neg", b.read("x", x, n))), n)
+    b.write("p", (-x.double()).signbit(), _of("signbit", _of("neg", b.read("y", x.double(), n))), n)
+    return b.case("the_sign_of_zeros")
+
+
+@case
 def pointwise_large_and_odd() -> Case:
     n = Var("n", (1 << 18) + 3)
     x = torch.randn(n.size).bfloat16()
@@ -316,6 +326,58 @@ def column_sums() -> Case:
     b = Build((j,), (i,))
     b.write("o", x.sum(0), reduce("sum", b.read("x", x, i, j)), j)
     return b.case("column_sums", atol=1e-4)
+
+
+@case
+def short_columns() -> Case:
+    i, k, j = Var("i", 37), Var("k", 4), Var("j", 24)
+    x = torch.randn(37, 4, 24).bfloat16()
+    x[3, 2] = math.nan
+    counts = torch.randint(-9, 9, (37, 4, 24))
+    b = Build((i, j), (k,))
+    v, n = b.read("x", x, i, k, j), b.read("n", counts, i, k, j)
+    greatest = reduce("max", v)
+    fallen = _of("exp", _of("sub", v, greatest))
+    b.write("s", x.float().sum(1), reduce("sum", v), i, j)
+    b.write("top", x.float().amax(1), greatest, i, j)
+    b.write("l", x.float().logsumexp(1), _of("add", greatest, _of("log", reduce("sum", fallen))), i, j)
+    b.write("p", counts.prod(1), reduce("prod", n), i, j)
+    b.write("least", counts.amin(1), reduce("min", n), i, j)
+    b.write("some", (counts > 5).any(1), reduce("any", _of("gt", n, const(5, I64))), i, j)
+    b.write("every", (counts > -5).all(1), reduce("all", _of("gt", n, const(-5, I64))), i, j)
+    return b.case("short_columns", rtol=1e-4)
+
+
+@case
+def places_of_short_columns() -> Case:
+    """Where a column's sum says is where its greatest goes."""
+    k, j = Var("k", 3), Var("j", 24)
+    x = torch.randn(3, 24)
+    places = torch.stack([torch.randperm(24), torch.zeros(24, dtype=torch.int64), torch.zeros(24, dtype=torch.int64)])
+    b = Build((j,), (k,))
+    place = reduce("sum", b.read("places", places, k, j))
+    expected = torch.zeros(24)
+    expected[places.sum(0)] = x.amax(0)
+    b.write("o", expected, reduce("max", b.read("x", x, k, j)), Index({Indirect(place, 24): 1}))
+    return b.case("places_of_short_columns")
+
+
+@case
+def short_windows() -> Case:
+    """The greatest of three by three in a border that counts as less than all."""
+    y, x, c, u, v = Var("y", 6), Var("x", 5), Var("c", 16), Var("u", 3), Var("v", 3)
+    images = torch.randn(6, 5, 16)
+    b = Build((y, x, c), (u, v))
+    rows, columns = Index.of(y) + u - 1, Index.of(x) + v - 1
+    inside = const(True, torch.bool)
+    for place, size in ((rows, 6), (columns, 5)):
+        number = index_value(place)
+        inside = _of("bitand", inside, _of("ge", number, const(0, I64)))
+        inside = _of("bitand", inside, _of("lt", number, const(size, I64)))
+    window = masked(inside, b.read("images", images, rows, columns, c), const(-math.inf, F32))
+    expected = torch.nn.functional.max_pool2d(images.permute(2, 0, 1), 3, 1, 1).permute(1, 2, 0).contiguous()
+    b.write("o", expected, reduce("max", window), y, x, c)
+    return b.case("short_windows")
 
 
 @case

@@ -199,6 +199,29 @@ def test_what_a_block_records():
     compared(fn, X, breaks=None)
 
 
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda x: torch.nn.functional.mse_loss(x, x.reshape(3, 1)),
+        lambda x: x.std(correction=5),
+        lambda x: x[torch.tensor([1, 0, 1], dtype=torch.uint8)],
+        lambda x: (x + 1j).to(torch.float32),
+        lambda x: x * 2,
+    ],
+)
+@pytest.mark.parametrize("filtered", [True, False])
+def test_what_torch_warns_of_is_recorded_in_its_order(operate, filtered):
+    def fn(x):
+        with warnings.catch_warnings(record=True) as seen:
+            if filtered:
+                warnings.simplefilter("always")
+            before = len(seen)
+            y = operate(x)
+            return y, before, [str(warning.message) for warning in seen]
+
+    compared(fn, X, breaks=None)
+
+
 def test_layers_with_blocks():
     class Layer(torch.nn.Module):
         def __init__(self):

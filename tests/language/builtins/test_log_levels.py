@@ -8,6 +8,7 @@ import torch
 
 import framejit
 
+from comparison import assert_same
 from support import CountingBackend, check
 
 X = torch.ones(3)
@@ -107,3 +108,27 @@ def test_a_message_is_missing():
     fast = framejit.optimize(lambda x: (x + 1, logger.debug()), backend="eager")
     with pytest.raises(TypeError, match=r"Logger.debug\(\) missing 1 required positional argument: 'msg'"):
         fast(X)
+
+
+def test_loggers_that_are_asked_for():
+    known = next(names)
+    logging.getLogger(f"{known}.child")  # of its parent there is a placeholder
+
+    def fn(x, name):
+        logger = logging.getLogger(name)
+        logger.debug("x is %s", x)
+        return x + len(logger.name), logger is logging.getLogger(name=name)
+
+    def agree(name, **options):
+        compiled = framejit.optimize(fn, backend="eager", **options)
+        for _ in range(3):
+            assert_same(compiled(X, name), fn(X, name))
+
+    for name in (None, "", "root", f"{known}.child"):
+        agree(name, fullgraph=True)
+    assert type(logging.Logger.manager.loggerDict[known]) is logging.PlaceHolder
+    for name in (known, next(names)):
+        made_by_the_call = framejit.optimize(fn, backend="eager")(X, name)
+        assert made_by_the_call[1] is True and type(logging.Logger.manager.loggerDict[name]) is logging.Logger
+        agree(name, fullgraph=True)
+    check(lambda x: logging.getLogger(3), X, raises=TypeError, graphs=None, breaks=None)

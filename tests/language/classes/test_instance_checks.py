@@ -1,6 +1,7 @@
 """isinstance() and issubclass() ask the metaclass, as plain Python does."""
 
 import collections.abc
+import types
 import typing
 
 import pytest
@@ -10,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import framejit
 
-from support import check, check_state
+from support import Pair, check, check_state
 
 
 class Even(type):
@@ -233,3 +234,30 @@ def test_aliases_of_typing(target):
 
     for value in ([1], (1,), print, None):
         check(fn, torch.ones(1), value, breaks=None, graphs=None)
+
+
+def test_aliases_of_typing_are_captured():
+    names = types.SimpleNamespace(kind=typing.Sequence)
+
+    def fn(x, value):
+        kinds = typing.Mapping, names.kind, typing.Optional[set]  # noqa: UP045
+        found = [isinstance(value, kind) for kind in (*kinds, kinds)]
+        return x + sum(found), found, issubclass(type(value), (names.kind, typing.Callable))
+
+    pair = Pair(lambda: fn, fullgraph=True)
+    for names.kind in (typing.Sequence, typing.Callable, typing.Sequence):
+        for value in ([1], {}, None, print, 2.5, torch.ones(1), range(2)):
+            pair.call(torch.ones(1), value)
+
+
+def test_a_class_that_is_registered_for_an_alias_later():
+    class Late:
+        pass
+
+    def fn(x, value):
+        return x + isinstance(value, typing.Sequence)
+
+    pair = Pair(lambda: fn, fullgraph=True)
+    pair.call(torch.ones(1), Late())
+    collections.abc.Sequence.register(Late)
+    pair.call(torch.ones(1), Late())

@@ -202,3 +202,25 @@ def test_subclass_parameter_behaves_as_a_tensor():
         torch.nn.Parameter(X.clone()),
         X,
     )
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda a, b, out: torch.cat((a, a), out=out),
+        lambda a, b, out: torch.cat((a, b), out=out),
+        lambda a, b, out: torch.add(a, a, out=out),
+        lambda a, b, out: torch.exp(a.transpose(1, 2), out=out),
+        lambda a, b, out: torch.bmm(a[0], b[0], out=out),
+    ],
+)
+def test_in_which_order_out_without_elements_is_filled(operate):
+    """As a new result would lie, which fakes don't know of all operations."""
+
+    def fn(a, b):
+        out = torch.empty(0)
+        operate(a, b, out)
+        return out.stride(), out.is_contiguous(memory_format=torch.channels_last) if out.dim() == 4 else None, out
+
+    a, b = (torch.rand(2, 3, 4, 4) for _ in range(2))
+    check(fn, a.contiguous(memory_format=torch.channels_last), b, graphs=range(9), breaks=range(9))

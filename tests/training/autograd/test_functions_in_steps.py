@@ -138,3 +138,46 @@ def test_a_gradient_of_what_functions_gave_before():
             (first,) = torch.autograd.grad(result.square().sum(), leaf_of, create_graph=True)
             outcomes.append((result.detach(), first.detach(), torch.autograd.grad(first.square().sum(), leaf_of)))
         same(*outcomes)
+
+
+class Inner(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 5  # another one than autograd's
+
+
+class Nested(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * Inner.apply(x) * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+@pytest.mark.parametrize("changes", [True, False])
+def test_gradients_of_gradients_of_a_function_whose_backward_calls_another(backend, changes):
+    def fn(x, seen):
+        if changes:
+            seen.append(len(seen))
+        y = Nested.apply(x * 2)
+        (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        return gradient
+
+    fast = framejit.optimize(fn, backend=backend)
+    for n in range(3):
+        x, found = torch.arange(4.0) + n, []
+        for each in (fn, fast):
+            mine, seen = x.clone().requires_grad_(), []
+            gradient = each(mine, seen)
+            (second,) = torch.autograd.grad(gradient.sum(), mine)
+            found.append((gradient.detach(), second, seen))
+        torch.testing.assert_close(found[1], found[0])

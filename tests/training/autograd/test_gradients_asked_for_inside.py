@@ -53,6 +53,74 @@ def test_leaves_that_captured_code_makes():
     both(lambda: (perceptron(),), step, lambda: batch()[:1])
 
 
+LEAVES = [
+    lambda x: torch.zeros(3, dtype=x.dtype, requires_grad=True),
+    lambda x: torch.ones_like(x, requires_grad=True),
+    lambda x: torch.tensor([1.0, 2.0, 3.0], dtype=x.dtype, requires_grad=True),
+    lambda x: x.new_full((3,), 0.5, requires_grad=True),
+    lambda x: torch.rand(3, dtype=x.dtype, requires_grad=True),
+    lambda x: nn.Parameter(x.clone()),
+    lambda x: nn.Parameter(x),
+]
+
+
+@pytest.mark.parametrize("make", LEAVES)
+def test_leaves_that_are_made_as_such(make):
+    def step(x):
+        w = make(x)
+        (first,) = torch.autograd.grad((w * x).exp().sum(), w, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), w)
+        (w.square() * x).sum().backward()
+        before = w.grad.clone()
+        w.sum().backward()
+        return first.detach(), second, before, w, w.grad, w.is_leaf
+
+    both(tuple, step, lambda: (leaf(3).detach(),))
+
+
+def test_a_leaf_that_is_made_where_no_gradients_are_wanted():
+    def step(x):
+        with torch.no_grad():
+            w = torch.ones_like(x, requires_grad=True)
+            apart = w * 2
+        (w * x).sum().backward()
+        return w.grad, apart.requires_grad
+
+    both(tuple, step, lambda: (leaf(3).detach(),))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_a_model_that_is_made_and_trained(kind):
+    def step(x, y):
+        torch.manual_seed(3)
+        layers = nn.Linear(6, 10, dtype=x.dtype), nn.Tanh(), nn.Linear(10, 3, dtype=x.dtype)
+        module = nn.Sequential(*layers)
+        optimizer = kind(module.parameters(), lr=0.1)
+        losses = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = loss_of(module, x, y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return losses, [*module.parameters()], [p.grad for p in module.parameters()]
+
+    both(tuple, step, batch)
+
+
+def test_a_weight_that_is_sought():
+    def step(x):
+        w = torch.zeros_like(x, requires_grad=True)
+        optimizer = torch.optim.Adam([w], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (w - x).square().sum().backward()
+            optimizer.step()
+        return w, w.grad
+
+    both(tuple, step, lambda: (leaf(3).detach(),))
+
+
 def test_what_a_leaf_is_made_of_wants_no_gradients():
     def step(x):
         inner = x.detach().requires_grad_()

@@ -180,6 +180,53 @@ def test_an_expanded_gradient_and_one_that_is_a_view():
     both(lambda: (leaf(3, 4),), step, lambda: (torch.randn(12, dtype=torch.float64),))
 
 
+def test_gradients_that_are_detached_in_place():
+    """Leaves keep no views, though the gradient may lie in the memory of what was given."""
+
+    def step(module, w, x, given):
+        for each in (w, *module.parameters()):
+            if each.grad is not None:
+                each.grad.detach_().zero_()
+                each.grad = None
+        module(x).sum().backward()
+        w.flatten().backward(given)
+        is_view = [each.grad._is_view() for each in (w, *module.parameters())]
+        w.grad.mul_(2)
+        return is_view, w.grad, given
+
+    def draw():
+        return torch.randn(4, 5, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+
+    both(lambda: (nn.Linear(5, 3).double(), leaf(2, 3)), step, draw, breaks=True)
+
+
+@pytest.mark.parametrize("sizes, strides", [((0, 4), (8, 2)), ((3, 0), (7, 2)), ((1, 4), (77, 1)), ((0,), (2,))])
+def test_gradients_of_leaves_whose_strides_place_nothing(sizes, strides):
+    def step(w):
+        found = []
+        for given in (torch.ones(sizes, dtype=torch.float64), torch.ones((), dtype=torch.float64).expand(sizes)):
+            for use in (lambda: w, lambda: w * 2):
+                w.grad = None
+                use().backward(given)
+                found.append((w.grad.stride(), w.grad._version, w.grad))
+        return found
+
+    def make():
+        return (torch.empty_strided(sizes, strides, dtype=torch.float64).fill_(2).requires_grad_(),)
+
+    both(make, step, tuple, breaks=True)
+
+
+def test_how_often_gradients_were_written():
+    def step(w, row, x):
+        w.grad = row.grad = None
+        w.t().backward(x)
+        row.backward(x[:1, :1].expand(3, 2)[:1, 0])
+        return w.grad._version, row.grad._version, row.grad.stride(), w.grad, row.grad, x
+
+    both(lambda: (leaf(2, 3), leaf(1)), step, lambda: (torch.randn(3, 2, dtype=torch.float64),), breaks=True)
+
+
 def test_the_same_gradient_for_two_leaves():
     def step(v, w, x):
         v.grad = w.grad = None

@@ -228,3 +228,37 @@ def test_a_backward_that_must_not_be_differentiated_raises_where_all_gradients_a
         return first, x.grad
 
     Twins(lambda x: Once.apply(x.sin()).square().sum(), leaf(4)).both(use)
+
+
+FORMULAS_THAT_LOOK_AT_NUMBERS = [
+    lambda x: x.prod(), lambda x: (x**3).sum() + x.prod(), lambda x: x.cumprod(1).sum(),
+    lambda x: torch.linalg.det(x @ x.mT), lambda x: x.prod(1).square().sum(),
+]
+
+
+@pytest.mark.parametrize("function", FORMULAS_THAT_LOOK_AT_NUMBERS)
+@pytest.mark.parametrize("ask", ["grad", "func.grad", "func.vjp"])
+def test_results_beside_gradients_whose_formulas_look_at_numbers(function, ask):
+    """Of fakes, which have no numbers, autograd's graph is another one than that of a second run."""
+
+    def program(x):
+        out = function(x)
+        if ask == "grad":
+            return out, *torch.autograd.grad(out, x, create_graph=True)
+        if ask == "func.grad":
+            return out, torch.func.grad(function)(x)
+        out, pulled_back = torch.func.vjp(function, x)
+        return out, *pulled_back(torch.ones_like(out))
+
+    def use(fn, x, number):
+        out, gradient = fn(x)
+        if number == 0:
+            return torch.autograd.grad(gradient.sum(), x)
+        if number == 1:
+            return torch.autograd.grad(out, x, create_graph=True)
+        return torch.autograd.grad(out.square() + gradient.square().sum(), x)
+
+    x = (torch.rand(2, 3, dtype=torch.float64) + 0.5).requires_grad_()
+    twins = Twins(program, x, fused=ask != "grad")
+    for number in (2, 0, 1, 0, 2):
+        twins.both(lambda fn, x, number=number: use(fn, x, number))

@@ -525,6 +525,16 @@ def test_hooks_can_be_seen_here():
     assert node_watch.can_watch()
 
 
+def test_how_hooks_are_seen_is_found_out_once_more_where_something_was_in_the_way(monkeypatch):
+    outcomes = [False, True]
+    monkeypatch.setattr(node_watch, "_looks", [])
+    monkeypatch.setattr(node_watch, "_set_up", lambda: outcomes.pop(0))
+    assert [node_watch.can_watch() for _ in range(4)] == [False, True, True, True] and not outcomes
+    monkeypatch.setattr(node_watch, "_looks", [])
+    outcomes += [False] * 4
+    assert [node_watch.can_watch() for _ in range(5)] == [False] * 5 and len(outcomes) == 1
+
+
 def test_an_input_that_a_later_graph_writes():
     """Plain operations save nothing of what is written here, and take gradients."""
     def fn(x, y):

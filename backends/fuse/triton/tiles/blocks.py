@@ -17,6 +17,7 @@ from framejit.backends.fuse.loop_ir.expr import is_ordered
 from framejit.backends.fuse.loop_ir.index import Index, Var, fresh_var
 from framejit.backends.fuse.loop_ir.nodes import AttentionKernel, Kernel
 from framejit.backends.fuse.schedule.loop_order import substitute
+from framejit.backends.fuse.schedule.written_out import written_out
 from framejit.backends.fuse.sizes.symbolic_size import SymbolicSize, hint, roughly_less
 from framejit.backends.fuse.triton.analysis import Analysis
 from framejit.backends.fuse.triton.tiles.accesses import Access, accesses
@@ -103,7 +104,10 @@ def own_candidates(kernel: Kernel, limits: GpuLimits) -> Iterator[Tile]:
     for access in accesses(kernel):
         if access.fast is not None:
             moved[access.fast in parallel] += access.bytes
-    yield from (_Columns if moved[True] > moved[False] else _Rows)(kernel, parallel, limits).tiles()
+    of_columns = moved[True] > moved[False]
+    if of_columns and (plain := written_out(kernel)) is not None:
+        yield from _Pointwise(plain, parallel, limits).tiles()
+    yield from (_Columns if of_columns else _Rows)(kernel, parallel, limits).tiles()
 
 
 def split(kernel: Kernel, loops: tuple[Var, ...], lanes: int) -> tuple[Kernel, tuple[Var, ...], Var]:

@@ -29,7 +29,7 @@ from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.hashing import ObjectKey
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS, NativeMethodValue, looked_up_handler
 from framejit.values.inspection import is_a, qualified_name
 from framejit.values.lazy import LazyValue, wrap_attribute

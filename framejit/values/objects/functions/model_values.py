@@ -24,7 +24,7 @@ from framejit.models.model_registry import ITERATORS, MODELS, NEED_ALL_ITEMS, RE
 from framejit.signals import Exhausted, Raised, Unsupported
 from framejit.values.base import Value
 from framejit.values.containers.iterator_values import IteratorValue
-from framejit.values.containers.sequence import ListValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.handlers import Handler, looks_up_handler
 from framejit.values.objects.functions.function_values import CallableValue, CellValue, bind
 from framejit.values.objects.user_object import ObjectValue

@@ -23,7 +23,7 @@ from framejit.signals import NeedsCuts, NeedsHistories, NeedsStandIns, Unsupport
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.tensors.gradients.hook_calls import passed, told
 from framejit.values.tensors.tensor import METHODS, TensorValue
@@ -550,16 +550,13 @@ def _laid_out(frame: Frame, leaf: TensorValue, gradient: TensorValue, is_free: b
     graph, mine, new = frame.capture.graph, leaf.fake, gradient.fake
     fills_memory = torch._prims_common.is_non_overlapping_and_dense_or_false(mine)
     lies_alike = (
-        all(a == b for a, b, size in zip(new.stride(), mine.stride(), mine.shape) if size != 1)
+        all(a != 0 if size == 1 else a == b for a, b, size in zip(new.stride(), mine.stride(), mine.shape))
         if fills_memory
         else new.is_contiguous()
     )
     if lies_alike and is_free:
-        return gradient
-    if not fills_memory or mine.is_contiguous():
+        # a leaf keeps no view: what it keeps may be detached in place
+        return graph.call("detach", [gradient], is_method=True) if new._is_view() else gradient
+    if not fills_memory:
         return graph.call("clone", [gradient], {"memory_format": ConstantValue(torch.contiguous_format)}, True)
-    made = graph.call(
-        torch.empty_strided, [from_python(tuple(mine.shape)), from_python(mine.stride())],
-        {"dtype": ConstantValue(mine.dtype), "device": ConstantValue(mine.device)},
-    )
-    return graph.call("copy_", [made, gradient], is_method=True)
+    return graph.call("copy_", [graph.call(torch.empty_like, [leaf]), gradient], is_method=True)

@@ -21,7 +21,8 @@ from framejit.fakes.metadata import version_of
 from framejit.signals import NeedsCuts, ResultPlace, Unsupported
 from framejit.values.base import Value
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.tensors.gradients.hook_calls import passed
 from framejit.values.tensors.tensor import TensorValue

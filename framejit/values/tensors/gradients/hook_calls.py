@@ -11,7 +11,7 @@ import torch
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import is_none
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:

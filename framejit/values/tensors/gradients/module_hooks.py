@@ -16,7 +16,8 @@ from torch.utils.hooks import BackwardHook
 from framejit.signals import NeedsCuts, Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.lists import ListValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import handles
 from framejit.values.methods import BuiltinMethods, method
 from framejit.values.tensors.gradients.cuts import HistoryCut, leaf_over, sequence_number

@@ -59,6 +59,8 @@ class Toggled:
 def _requires_grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     tensor = args[0]
     assert isinstance(tensor, TensorValue)
+    if frame.capture.transforms:
+        raise Unsupported("Tensor.requires_grad_() in a function that torch.func transforms", "FJ107")
     given = [*args[1:], *kwargs.values()]
     if len(given) > 1 or not {*kwargs} <= {"requires_grad"}:
         raise Unsupported("Tensor.requires_grad_() with other arguments than its own", "FJ112")
@@ -71,7 +73,6 @@ def _requires_grad(frame: Frame, args: list[Value], kwargs: dict[str, Value]) ->
         or tensor.made_as is not None
         or tensor.copy_of is not None
         or tensor.fake.is_inference()
-        or frame.capture.transforms
         or not frame.capture.takes_gradients
     ):
         raise Unsupported("Tensor.requires_grad_() that changes the tensor", "FJ107")
@@ -112,3 +113,14 @@ def _toggle(frame: Frame, tensor: TensorValue, wanted: bool) -> None:
             toggled.frozen = form
     tensor.node, tensor.fake = form
     tensor.attrs["requires_grad"] = ConstantValue(wanted)
+
+
+def as_it_was(fake: torch.Tensor) -> torch.Tensor:
+    """A fake without gradients like one whose are asked for: a view of the same base where that is one, of which
+    autograd allows the same."""
+    base = fake._base if fake._is_view() else None
+    if base is None:
+        return fake.detach()
+    view = base.as_strided(fake.shape, fake.stride(), fake.storage_offset())
+    torch._C._autograd._set_creation_meta(view, torch._C._autograd._get_creation_meta(fake))
+    return view

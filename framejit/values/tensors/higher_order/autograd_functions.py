@@ -23,7 +23,7 @@ from framejit.guards.sources import static_lookup
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.classes import ClassValue
 from framejit.values.sym_int import SIZE
@@ -117,13 +117,15 @@ def _apply(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
 class _Call:
     def __init__(self, frame: Frame, cls: Any, cls_value: Value, args: list[Value]) -> None:
         self.frame, self.cls, self.cls_value, self.args = frame, cls, cls_value, args
+        self._has_setup = static_lookup(cls, "setup_context") is not static_lookup(_Function, "setup_context")
         self.handed = args  # the arguments as the graph's node is given them
+        self._has_inner = False  # whether its backward calls another Function
         self.ctx = ContextValue(cls, [ConstantValue(isinstance(a, TensorValue) and a.fake.requires_grad) for a in args])
 
     def _forward(self) -> tuple[Value, list[Value]]:
         """Run `forward`: what it returned, and the parts of that."""
         frame, forward = self.frame, self.cls_value.getattr(self.frame, "forward")
-        if static_lookup(self.cls, "setup_context") is static_lookup(_Function, "setup_context"):
+        if not self._has_setup:
             result = frame.call(forward, [self.ctx, *self.args], {})
         else:
             result = frame.call(forward, self.args, {})
@@ -137,6 +139,7 @@ class _Call:
 
     def inlined(self) -> Value:
         frame, enabled = self.frame, torch.is_grad_enabled()
+        frame.capture.functions_inlined += 1
         if enabled:
             frame.capture.change_state(torch._C._set_grad_enabled, torch.is_grad_enabled, (False,), 0)
         try:
@@ -171,9 +174,21 @@ class _Call:
             return part.call_method(self.frame, "view_as", [part], {})
         return part
 
+    def _given_back(self, part: Value) -> Value:
+        """A part of the result as autograd takes it: an argument that is given back is another tensor over its
+        memory."""
+        if not isinstance(part, TensorValue) or not any(part is arg for arg in self.args):
+            return part
+        kept = self.ctx.saved if self._has_setup else ()  # which torch refuses
+        if any(part is other for other in (*self.ctx.not_differentiable, *kept)):
+            raise Unsupported("an autograd.Function that gives back an argument, and marks or keeps it", CODE)
+        return part.call_method(self.frame, "view_as", [part], {})
+
     def as_node(self) -> Value:
         frame = self.frame
         graph, effects = frame.capture.graph, frame.capture.effects
+        if static_lookup(self.cls, "vjp") is not static_lookup(_Function, "vjp"):
+            raise Unsupported("an autograd.Function with a `vjp`, which is another name of its backward", CODE)
         if any(map(_is_of_the_program, self.args)):
             raise Unsupported(
                 "an autograd.Function given a list, dict or object, which may be changed before its backward", CODE
@@ -183,6 +198,7 @@ class _Call:
         try:
             with torch.no_grad(), frame.capture.state_apart(), graph.taken_out():
                 result, parts = self._forward()
+                parts = [self._given_back(part) for part in parts]
         except Raised as e:
             raise Unsupported(f"the forward of an autograd.Function raises {e.value.cls.__name__}", CODE) from None
         if effects.outside != outside or self.ctx.dirty:
@@ -193,14 +209,15 @@ class _Call:
         ]
         tensors = [part for part in parts if isinstance(part, TensorValue)]
         if len({id(t) for t in tensors}) != len(tensors) or any(t.node not in made for t in tensors):
-            raise Unsupported("an autograd.Function whose forward gives back an argument", CODE)
+            raise Unsupported("an autograd.Function whose forward gives back a tensor from elsewhere", CODE)
         if not all(isinstance(part, TensorValue) or part.is_constant() for part in parts):
             raise Unsupported("an autograd.Function whose forward gives something else than tensors", CODE)
         constant = [any(t is n for n in self.ctx.not_differentiable) for t in tensors]
         form = _form(result, parts)
         target, taken = self._node(made, tensors, constant, form)
         if effects.any():
-            if not isinstance(target, FunctionCall) or is_decorated(self.cls.backward):
+            # of another Function in the backward its graph has no more than the forward
+            if not isinstance(target, FunctionCall) or is_decorated(self.cls.backward) or self._has_inner:
                 raise Unsupported(
                     "an autograd.Function after changes that its forward might see too early or too late", CODE
                 )
@@ -227,10 +244,11 @@ class _Call:
         others = [arg for arg in self.handed if not isinstance(arg, TensorValue)]
         if kept is None or may_lack_gradients or not can_be_traced(made, tensors, others):
             return OpaqueCall(apply, name, why), []
-        ctx = ContextValue(self.cls, [])
+        ctx, inlined = ContextValue(self.cls, []), capture.functions_inlined
         found = captured_backward(
             self.frame, self.cls, self.cls_value, ctx, self.ctx.makes_zeros, kept, results, constant, self.args
         )
+        self._has_inner = capture.functions_inlined != inlined
         own = [*dict.fromkeys(t.node for t in tensors)]
         used = dict.fromkeys(n for node in made for n in node.all_input_nodes) | dict.fromkeys(
             value.node for value in kept.tensors

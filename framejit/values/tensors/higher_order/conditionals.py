@@ -13,10 +13,9 @@ from torch import fx
 
 from framejit.backends.conditional import Conditional
 from framejit.signals import Raised, Unsupported
-from framejit.values.base import Value, deep_realize, realize
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.base import Value, realize
 from framejit.values.sym_int import SIZE
-from framejit.values.tensors.higher_order.nested_graph import refuse_data_sizes
+from framejit.values.tensors.higher_order.nested_graph import Leaf, filled, refuse_data_sizes, structure, valued_form
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def cond(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return realize(frame, if_true if frame.truth(pred) else if_false).call(frame, given, {})
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1 or pred.fake.dtype != torch.bool:
         raise Unsupported("torch.cond on a predicate that is not one bool", CODE, HINT)
-    if not all(isinstance(operand, TensorValue) for operand in given):
+    if not all(_consists_of_tensors(structure(frame, operand, [])) for operand in given):
         raise Unsupported("torch.cond on operands that are not all tensors", CODE)
     taken, other = _Branch(frame, if_true, given), _Branch(frame, if_false, given)
     if taken.kinds() != other.kinds() or taken.shape != other.shape:
@@ -48,7 +47,7 @@ def cond(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     results = frame.capture.graph.add(
         conditional, (pred.node, *outside), tuple(result.fake for result in taken.results)
     )
-    return taken.like_result(list(results.iterate(frame)))
+    return taken.like_result(list(results.iterate(frame)))  # type: ignore[arg-type]
 
 
 def _arguments(args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, Value, Value, Value | None]:
@@ -57,6 +56,11 @@ def _arguments(args: list[Value], kwargs: dict[str, Value]) -> tuple[Value, Valu
     if len(args) > len(names) or not set(names[:3]) <= set(given) <= set(names):
         raise Unsupported("torch.cond is called with other arguments than it has", CODE)
     return given["pred"], given["true_fn"], given["false_fn"], given.get("operands")
+
+
+def _consists_of_tensors(form: Any) -> bool:
+    parts = form.values() if isinstance(form, dict) else form if isinstance(form, (tuple, list)) else None
+    return isinstance(form, Leaf) if parts is None else all(map(_consists_of_tensors, parts))
 
 
 class _Branch:
@@ -73,7 +77,11 @@ class _Branch:
             raise Unsupported(f"a branch of torch.cond raises {e.value.cls.__name__}", CODE, HINT) from None
         if effects.version != version:
             raise Unsupported("a branch of torch.cond changes something", CODE, HINT)
-        self.shape, self.results = _tensors(frame, result)
+        self.results: list[TensorValue] = []
+        self._form = structure(frame, result, self.results)
+        if not self.results or not _consists_of_tensors(self._form):
+            raise Unsupported("a branch of torch.cond returns something else than tensors", CODE, HINT)
+        self.shape = filled(self._form, lambda number: None)
         inputs = {*graph.placeholders}
         self.nodes = [
             node for node in graph.graph.nodes if node not in before and node not in inputs and SIZE not in node.meta
@@ -123,24 +131,9 @@ class _Branch:
             for f in (result.fake for result in self.results)
         ]
 
-    def like_result(self, tensors: list[Value]) -> Value:
+    def like_result(self, tensors: list[TensorValue]) -> Value:
         """The tensors in the form in which the branch returned its own."""
-        if self.shape is None:
-            return tensors[0]
-        return ListValue(tensors) if self.shape is list else TupleValue(tensors)
-
-
-def _tensors(frame: Frame, result: Value) -> tuple[type | None, list[TensorValue]]:
-    """Whether a tensor, a tuple or a list of tensors was returned, and the tensors."""
-    result = realize(frame, result)
-    kind = None if isinstance(result, TensorValue) else result.python_type()
-    if kind not in (None, tuple, list):
-        raise Unsupported("a branch of torch.cond returns something else than tensors", CODE, HINT)
-    values = [result] if kind is None else deep_realize(frame, list(result.iterate(frame)))
-    tensors = [value for value in values if isinstance(value, TensorValue)]
-    if len(tensors) != len(values) or not tensors:
-        raise Unsupported("a branch of torch.cond returns something else than tensors", CODE, HINT)
-    return kind, tensors
+        return valued_form(self._form, tensors)
 
 
 def _storage(node: fx.Node) -> int | None:

@@ -12,7 +12,7 @@ from torch._higher_order_ops.flex_attention import flex_attention
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS, Handler, looks_up_handler
 from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, filled, structure

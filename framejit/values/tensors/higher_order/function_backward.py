@@ -21,7 +21,7 @@ from framejit.late_dataclass import dataclass
 from framejit.signals import FunctionStaysWhole, Raised, Restart, SkipFrame, Unsupported
 from framejit.values.base import Value, deep_realize
 from framejit.values.constant import NONE, ConstantValue, is_none
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.sym_int import SIZE
 from framejit.values.sym_number import SymNumberValue
 from framejit.values.tensors.held_numbers import HeldNumber

@@ -6,16 +6,16 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from framejit.backends.opaque_call import OpaqueCall
+from framejit.backends.opaque_call import OpaqueCall, TransformCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value
-from framejit.values.containers.sequence import TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.folding import plain
 from framejit.values.handlers import HANDLERS
 from framejit.values.tensors.higher_order.nested_graph import (
@@ -42,12 +42,8 @@ class _FunctionValue(Value):
     def getattr(self, frame: Frame, name: str) -> Value:
         raise Unsupported(f"attribute {name!r} of {self.describe()}", CODE)
 
-    def given(
-        self, frame: Frame, args: list[Value], kwargs: dict[str, Value]
-    ) -> tuple[tuple[Any, ...], list[TensorValue]]:
+    def given(self, frame: Frame, args: list[Value]) -> tuple[tuple[Any, ...], list[TensorValue]]:
         """The form of a call's arguments, and the tensors in them."""
-        if kwargs:
-            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
         tensors: list[TensorValue] = []
         return tuple(structure(frame, arg, tensors) for arg in args), tensors
 
@@ -67,12 +63,13 @@ class TransformedValue(_FunctionValue):
         return iter((self.function,))
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        form, tensors = self.given(frame, args, kwargs)
+        form, tensors = self.given(frame, args)
+        # in the same way as in plain Python: no transform takes these apart, and those that take none refuse them
+        named = {keyword: structure(frame, value, tensors) for keyword, value in kwargs.items()}
         metadata, name = frame.capture.graph.metadata, self.transform.__name__
         inner_form = form
         if self.transform is _forward_mode:
-            inner_form = form[0] if len(form) == 2 and isinstance(form[0], tuple) else ()
-            _check_tangents(inner_form, form[1:])
+            inner_form = _primals(form)
         with metadata.faking():
             fakes = self._inner_fakes(form, tensors)
         with (
@@ -81,7 +78,7 @@ class TransformedValue(_FunctionValue):
             else torch.set_grad_enabled(torch.is_grad_enabled()),
             frame.capture.inside_transform(),
         ):
-            nested = NestedGraph(frame, self.function, inner_form, fakes, f"torch.func.{name}")
+            nested = NestedGraph(frame, self.function, inner_form, fakes, f"torch.func.{name}", named)
 
         # nothing of these values: the function that is transformed leads to objects of this call
         transform, options, n = self.transform, self.options, len(tensors)
@@ -89,14 +86,14 @@ class TransformedValue(_FunctionValue):
         def run(*flat: Any) -> Any:
             outside = flat[n:]
 
-            def function(*arguments: Any) -> Any:
-                return nested.call(arguments, outside)
+            def function(*arguments: Any, **by_name: Any) -> Any:
+                return nested.call(arguments, outside, by_name)
 
-            return transform(function, **options)(*filled(form, flat.__getitem__))
+            return transform(function, **options)(*filled(form, flat.__getitem__), **filled(named, flat.__getitem__))
 
         nodes = (*(tensor.node for tensor in tensors), *nested.outside)
-        result = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
-        call = OpaqueCall(
+        result = _on_fakes(frame, run, nodes)
+        call = _kind(nested)(
             lambda *flat: tuple(tensors_of(run(*flat))), name, f"torch.func.{name} transforms a function in it"
         )
         made = frame.capture.graph.add(call, nodes, tuple(tensors_of(result)))
@@ -121,7 +118,7 @@ class TransformedValue(_FunctionValue):
             return fakes
         argnums = self.options.get("argnums", 0)
         wanted = argnums if isinstance(argnums, tuple) else (argnums,)
-        if not all(type(n) is int and 0 <= n < len(form) for n in wanted):
+        if not all(type(n) is int and -len(form) <= n < len(form) for n in wanted):
             raise Unsupported(f"torch.func.{self.transform.__name__} of arguments that are not given", CODE)
         for n in wanted:
             for number, _ in _dims(form[n], 0):
@@ -131,6 +128,21 @@ class TransformedValue(_FunctionValue):
 
     def reconstruct(self, cg: Codegen) -> None:
         cg.em.call_object(functools.partial(self.transform, **self.options), lambda: cg.load(self.function), 1)
+
+
+def _on_fakes(frame: Frame, run: Callable[..., Any], nodes: Sequence[fx.Node]) -> Any:
+    """What a function that transforms gives for the fakes of nodes. Where it raises amid a transform, torch may leave
+    the thread with the dispatch keys of that."""
+    dispatch_keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(*dispatch_keys):
+        return frame.capture.graph.metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
+
+
+def _kind(nested: NestedGraph) -> type[OpaqueCall]:
+    """The kind of the node that transforms a graph: whether a backend may look inside. None may where the graph calls
+    a function that must not run before it does."""
+    targets = [node.target for node in nested.module.graph.nodes if isinstance(node.target, OpaqueCall)]
+    return TransformCall if all(isinstance(target, TransformCall) for target in targets) else OpaqueCall
 
 
 def _dims(form: Any, dims: Any) -> Iterator[tuple[int, int]]:
@@ -164,17 +176,20 @@ def _forward_mode(function: Callable[..., Any], **options: Any) -> Callable[...,
 _forward_mode.__name__ = "jvp"
 
 
-def _check_tangents(primals: Any, tangents: tuple[Any, ...]) -> None:
-    """There is a tensor in each place, and a tangent for each: what else torch has to say comes from the real call."""
-    if (
-        not primals
-        or not all(isinstance(part, Leaf) for part in primals)
-        or not tangents
-        or not isinstance(tangents[0], tuple)
-    ):
+def _primals(form: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The form of the primals, of that of primals and tangents. There is a tensor in each place, and a tangent for
+    each: what else torch has to say comes from the real call."""
+    primals, tangents = form if len(form) == 2 else ((), ())
+    if not isinstance(primals, tuple) or not isinstance(tangents, tuple) or not primals or not _all_tensors(form):
         raise Unsupported("torch.func.jvp of other things than tensors", CODE)
-    if len(tangents[0]) != len(primals) or not all(isinstance(part, Leaf) for part in tangents[0]):
+    if filled(primals, lambda number: None) != filled(tangents, lambda number: None):
         raise Unsupported("torch.func.jvp with tangents that do not fit", CODE)
+    return primals
+
+
+def _all_tensors(form: Any) -> bool:
+    parts = form.values() if isinstance(form, dict) else form
+    return isinstance(form, Leaf) or isinstance(form, (tuple, list, dict)) and all(map(_all_tensors, parts))
 
 
 def _jvp(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -202,22 +217,26 @@ class PulledBackValue(_FunctionValue):
     `made_at` is the step that made it: where the graph breaks if plain Python needs the function.
     """
 
-    def __init__(self, transform: Callable[..., Any], node: fx.Node, made_at: int) -> None:
-        self.transform, self.node, self.made_at = transform, node, made_at
+    def __init__(
+        self, transform: Callable[..., Any], node: fx.Node, kind: type[OpaqueCall], made_at: int
+    ) -> None:
+        self.transform, self.node, self.kind, self.made_at = transform, node, kind, made_at
 
     def describe(self) -> str:
         return f"the function that torch.func.{self.transform.__name__} gave"
 
     def call(self, frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        form, tensors = self.given(frame, args, kwargs)
+        if kwargs:
+            raise Unsupported(f"{self.describe()} called with keyword arguments", CODE)
+        form, tensors = self.given(frame, args)
 
         def run(real: _Real, *flat: torch.Tensor) -> Any:
             return real.function(*filled(form, flat.__getitem__))
 
         nodes = (self.node, *(tensor.node for tensor in tensors))
-        result = frame.capture.graph.metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
+        result = _on_fakes(frame, run, nodes)
         name = f"{self.transform.__name__}_fn"
-        call = OpaqueCall(lambda *flat: tuple(tensors_of(run(*flat))), name, f"{self.describe()} is called in it")
+        call = self.kind(lambda *flat: tuple(tensors_of(run(*flat))), name, f"{self.describe()} is called in it")
         made = frame.capture.graph.add(call, nodes, tuple(tensors_of(result)))
         return valued(result, made.iterate(frame))
 
@@ -264,15 +283,17 @@ def _with_function(transform: Callable[..., Any]) -> Any:
             return *tensors_of((out, *aux)), made
 
         nodes = (*(tensor.node for tensor in tensors), *nested.outside)
-        out, made, *aux = metadata.run(run, False, tuple(node.meta["val"] for node in nodes), {})
-        call = OpaqueCall(flattened, name, f"torch.func.{name} transforms a function in it")
+        out, made, *aux = _on_fakes(frame, run, nodes)
+        kind = _kind(nested)
+        call = kind(flattened, name, f"torch.func.{name} transforms a function in it")
         results = list(frame.capture.graph.add(call, nodes, tuple(tensors_of((out, *aux)))).iterate(frame))
         node = next(result.node for result in results if isinstance(result, TensorValue)).args[0]
         kept = frame.capture.graph.graph.call_function(operator.getitem, (node, len(results)))
         kept.meta["val"] = made
         remaining = iter(results)
         first = valued(out, remaining)
-        return TupleValue([first, PulledBackValue(transform, kept, made_at), *(valued(a, remaining) for a in aux)])
+        pulled_back = PulledBackValue(transform, kept, kind, made_at)
+        return TupleValue([first, pulled_back, *(valued(a, remaining) for a in aux)])
 
     return make
 

@@ -8,6 +8,7 @@ import torch
 from torch._higher_order_ops.map import map_impl
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
+from torch._higher_order_ops.wrap import Wrap
 
 from framejit.backends.opaque_call import OpaqueCall
 from framejit.signals import Unsupported
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 def _run(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """In plain Python torch has Dynamo compile the function. Captured code is compiled already."""
     return frame.call(args[0], args[1:], kwargs)
+
+
+@handles(Wrap.__call__)
+def _wrap(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """In plain Python it keeps Dynamo out of the function, and calls it."""
+    return frame.call(args[1], args[2:], kwargs)
 
 
 def _map(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -2,8 +2,9 @@
 functions: a transform, a loop."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import fx
@@ -14,8 +15,9 @@ from framejit.fakes.data_sizes import with_data_sizes
 from framejit.signals import Raised, Unsupported
 from framejit.values.base import Value, deep_realize, realize
 from framejit.values.constant import ConstantValue
+from framejit.values.containers.lists import ListValue
 from framejit.values.containers.mapping import DictValue
-from framejit.values.containers.sequence import ListValue, TupleValue
+from framejit.values.containers.tuples import TupleValue
 from framejit.values.sym_int import SIZE
 from framejit.values.tensors.tensor import TensorValue
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 CODE = "FJ129"
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Leaf:
@@ -92,13 +95,16 @@ def _as_values(structure: Any, kind: type, leaf: Callable[[Any], Value]) -> Valu
 
 class NestedGraph:
     """`function` called with a structure of arguments whose tensors have the given fakes, taken out of the graph again.
+    The form of arguments by name is in `named`; their tensors are numbered on, and follow those of the others.
 
     `outside` are the nodes around it that it uses: they are handed to `call` behind the tensors of the arguments.
     """
 
     def __init__(
-        self, frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str
+        self, frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str,
+        named: Mapping[str, Any] = EMPTY,
     ) -> None:
+        self._named = named
         graph = frame.capture.graph
         before = set(graph.graph.nodes)
         try:
@@ -120,7 +126,8 @@ class NestedGraph:
         try:
             values = [TensorValue(node, fake, torch.Tensor) for node, fake in zip(operands, fakes)]
             arguments = [valued_form(part, values) for part in form]
-            result = deep_realize(frame, [frame.call(realize(frame, function), arguments, {})])[0]
+            by_name = {name: valued_form(part, values) for name, part in self._named.items()}
+            result = deep_realize(frame, [frame.call(realize(frame, function), arguments, by_name)])[0]
         except Raised as e:
             raise Unsupported(f"the function that {what} is given raises {e.value.cls.__name__}", CODE) from None
         self.results: list[TensorValue] = []
@@ -142,9 +149,10 @@ class NestedGraph:
         ) == len(self.results)
         self.module = subgraph((*operands, *self.outside), inner, [result.node for result in self.results])
 
-    def call(self, arguments: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
+    def call(self, arguments: tuple[Any, ...], outside: tuple[Any, ...], named: Mapping[str, Any] = EMPTY) -> Any:
         """The function's results for arguments of the form it was captured with, by running its graph."""
-        results = self.module.forward(*tensors_of(arguments), *outside)
+        by_name = tensors_of([named[name] for name in self._named])
+        results = self.module.forward(*tensors_of(arguments), *by_name, *outside)
         return filled(self.result_form, results.__getitem__)
 
 

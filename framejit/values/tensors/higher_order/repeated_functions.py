@@ -2,34 +2,40 @@
 pass) and `while_loop`."""
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch._higher_order_ops.while_loop import while_loop
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import _DEFAULT_DETERMINISM_MODE, checkpoint, noop_context_fn
 
 from framejit.backends.opaque_call import CheckpointCall, OpaqueCall
 from framejit.signals import Unsupported
 from framejit.values.base import Value, realize
 from framejit.values.handlers import HANDLERS
 from framejit.values.objects.functions.function_values import CallableValue
-from framejit.values.tensors.higher_order.nested_graph import CODE, Leaf, NestedGraph, structure, valued_form
+from framejit.values.tensors.higher_order.nested_graph import CODE, EMPTY, Leaf, NestedGraph, structure, valued_form
 from framejit.values.tensors.tensor import TensorValue
 
 if TYPE_CHECKING:
     from framejit.values.context import Frame
 
 
+_OPTIONS = ("use_reentrant", "preserve_rng_state", "early_stop", "determinism_check", "debug", "context_fn")
+"""What is said to `checkpoint` itself; other arguments by name are the function's."""
+
+
 def pure(
-    frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str, fresh: bool = True
+    frame: Frame, function: Value, form: tuple[Any, ...], fakes: list[torch.Tensor], what: str, fresh: bool = True,
+    named: Mapping[str, Any] = EMPTY,
 ) -> NestedGraph:
     """The function as a graph, if calling it again does nothing but compute again; with `fresh`, if it gives new
     tensors."""
     effects, existing = frame.capture.effects, existing_values(frame, [function])
     outside = effects.outside
     with effects.changed_inside() as changed:
-        nested = NestedGraph(frame, function, form, fakes, what)
+        nested = NestedGraph(frame, function, form, fakes, what, named)
     if effects.outside != outside or any(id(value) in existing for value in changed) or fresh > nested.fresh:
         raise Unsupported(f"a function given to {what} that changes something, or gives back what it was given", CODE)
     return nested
@@ -52,27 +58,29 @@ def existing_values(frame: Frame, others: list[Value]) -> set[int]:
 
 
 def _checkpoint(frame: Frame, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    options = {
-        name: realize(frame, kwargs[name])
-        for name in ("use_reentrant", "preserve_rng_state", "early_stop")
-        if name in kwargs
-    }
+    options = {name: realize(frame, kwargs[name]) for name in _OPTIONS if name in kwargs}
     rest = {name: value for name, value in kwargs.items() if name not in options}
-    known = {name: value.constant() for name, value in options.items()}
+    contexts = options.pop("context_fn", None)
+    known = dict(zip(options, frame.constants(list(options.values()))))
     reentrant = known.pop("use_reentrant", None)
-    if not args or type(reentrant) is not bool or not {"context_fn", "determinism_check", "debug"}.isdisjoint(rest):
+    has_contexts = contexts is not None and getattr(contexts, "fn", None) is not noop_context_fn
+    if not args or type(reentrant) is not bool or has_contexts or known.pop("debug", False) is not False:
         raise Unsupported("torch.utils.checkpoint with options of its own", CODE, "pass use_reentrant=False")
+    if known.get("determinism_check", "none") not in ("none", _DEFAULT_DETERMINISM_MODE):
+        raise Unsupported("torch.utils.checkpoint with a determinism_check that it does not have", CODE)
     function, given = args[0], args[1:]
     if reentrant and not torch.is_grad_enabled():
         raise _unlike("without gradients")
     if not torch.is_grad_enabled():  # nothing is kept, and nothing computed again
         return frame.call(function, given, rest)
-    if rest:
-        raise Unsupported("torch.utils.checkpoint of a function with keyword arguments", CODE)
+    if reentrant and rest:
+        raise _unlike("given arguments by name, which it refuses")
     tensors: list[TensorValue] = []
     form = tuple(structure(frame, value, tensors) for value in given)
+    named = {name: structure(frame, value, tensors) for name, value in rest.items()}
     made_at = frame.capture.seq
-    nested = pure(frame, function, form, [tensor.fake for tensor in tensors], "torch.utils.checkpoint")
+    fakes = [tensor.fake for tensor in tensors]
+    nested = pure(frame, function, form, fakes, "torch.utils.checkpoint", named=named)
     if reentrant:
         _check_reentrant(frame, function, form, tensors, nested)
         frame.capture.graph.reentrant.append((made_at, [result.fake for result in nested.results]))

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import textwrap
+from functools import partial
 
 import pytest
 import torch
@@ -304,7 +305,7 @@ def test_kernels_for_a_gpu_are_loaded_as_they_were_compiled(monkeypatch):
             loads.append((key, binary.name, device))
             return cls(key, device)
 
-    monkeypatch.setattr(cuda, "gpu_binaries", binaries)
+    monkeypatch.setattr(cuda, "begun_gpu_binaries", lambda *args: partial(binaries, *args))
     monkeypatch.setattr(cuda, "GpuModule", Module)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
