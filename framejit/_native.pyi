@@ -485,7 +485,9 @@ class Selector:
     `eager` wins if its best time is below `margin` times that of `compiled` by more than noise: 30 ns and 5 % under 20
     microseconds, 3 % above. With `cuda`, a run takes as long as the host or the stream took, whichever is longer, and
     the decision waits, without blocking, until the device is done. An exception in an aside run of `eager` settles on
-    `compiled`. `on_decision(selector)` is called once; what it raises is reported as unraisable.
+    `compiled`. Where one run of `compiled` takes less than `least_eager_ns`, which `eager` takes at least, that is not
+    run at all; nor is it before runs of `compiled` have taken the host `wait_ns`. `on_decision(selector)` is called
+    once; what it raises is reported as unraisable.
     """
 
     def __new__(
@@ -498,6 +500,8 @@ class Selector:
         samples: int = 3,
         margin: float = 1.0,
         on_decision: Callable[[Selector], Any] | None = None,
+        least_eager_ns: int = 0,
+        wait_ns: int = 0,
     ) -> Selector: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     @property
@@ -506,6 +510,8 @@ class Selector:
     def compiled_ns(self) -> int | None: ...
     @property
     def eager_ns(self) -> int | None: ...
+    @property
+    def eager_is_least(self) -> bool: ...
     @property
     def compiled(self) -> Callable[..., Any]: ...
     @property

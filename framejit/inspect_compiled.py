@@ -36,8 +36,8 @@ class InspectedGraph:
     compiled_us: float | None
     """The best time measured for a call of the compiled plan, in microseconds; None before anything was measured."""
     eager_us: float | None
-    """The best time measured for a call of the graph as ATen operations, in microseconds; None before anything was
-    measured."""
+    """The best time measured for a call of the graph as ATen operations, in microseconds, or what its launches take at
+    least where that is more than the plan takes; None before anything was measured."""
     recorded: str
     """The operations of the graph as they were recorded, before all passes; empty if there was something that can't be
     recorded."""

@@ -35,7 +35,7 @@ from framejit.backends.fuse.not_fusable import KernelFailed, NeedsGradients, Not
 from framejit.backends.fuse.parts_between_data import PartsBetweenData, why_undivided
 from framejit.backends.fuse.plan.heap import keep_heap
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
-from framejit.backends.fuse.selecting import note_folding, plainly, samples_of, selector, total
+from framejit.backends.fuse.selecting import choice_of, note_folding, plainly, selector, total
 from framejit.backends.fuse.sizes.by_size import CompiledBySize, Variant, has_symbolic_sizes, has_symbols
 from framejit.backends.fuse.sizes.open_inputs import open_inputs, sizes_are_read
 from framejit.backends.fuse.sizes.part_by_size import PartBySize
@@ -234,9 +234,8 @@ def _compile_inference(
     elif key is not None:
         graph.kept = kept_plan(key, recorded, [*text.operations], [*text.devices], tracked)
     tell_kernels(graph, record.kernels)
-    samples = samples_of(record, LAUNCH_GRAPHS in gm.meta)
     run = plainly(run) if record.plain else run
-    return selector(run, gm.forward, record.pure, record.cuda, graph, total(record), samples)
+    return selector(run, gm.forward, choice_of(record, LAUNCH_GRAPHS in gm.meta), graph, total(record))
 
 
 def _with_fewer(passed: Graph, short: Shortened) -> tuple[ShortGraph, ShortGraph]:
@@ -268,17 +267,17 @@ def _compile_symbolic(
         raise NotFusable(f"{type(e).__name__}: {e}") from e
 
     # for the record has weights, which must not live as long as the selector
-    pure, cuda, plain, samples = record.pure, record.cuda, record.plain, samples_of(record, LAUNCH_GRAPHS in gm.meta)
+    choice, plain = choice_of(record, LAUNCH_GRAPHS in gm.meta), record.plain
     eager = record.by_aten(gm.forward)
     launched = itertools.count()
 
     def select(run: Callable[..., Any]) -> _native.Selector:
-        graph.run = selector(run, gm.forward, pure, cuda, graph, None, samples)
+        graph.run = selector(run, gm.forward, choice, graph, None)
         return graph.run
 
     def finished(plan: _native.Plan, parts: Callable[[], PlanParts]) -> Callable[..., Any]:
         run: Callable[..., Any] = plan
-        if cuda and gm.meta.get(LAUNCH_GRAPHS) and next(launched) < MOST_LAUNCHED:
+        if choice.cuda and gm.meta.get(LAUNCH_GRAPHS) and next(launched) < MOST_LAUNCHED:
             run = LaunchGraphs(plan, parts(), recorder_of, tell_launches(graph))
         return plainly(run) if plain else run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from framejit.backends.fuse.account.aten_launches import aten_launches
 from framejit.backends.fuse.account.compiled_graph import CompiledGraph
 from framejit.backends.fuse.account.stage_counts import stages
 from framejit.backends.fuse.account.telling import tell_fused
@@ -77,7 +78,8 @@ def _planned(
     pure, cuda = _is_pure(lowered, steps), _is_asynchronous(lowered.buffers)
     record = PlanRecord(
         parts, kernels, tuple(graph.externs), loops.before_fusion, loops.after_fusion, lowered.plain, pure, cuda,
-        any(node.operation in OPERATIONS for node in passed.nodes), folding_of(passed),
+        any(node.operation in OPERATIONS for node in passed.nodes), aten_launches(graph.module()) if cuda else 0,
+        folding_of(passed),
     )
     return record, [*launches.values()]
 

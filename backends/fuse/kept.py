@@ -14,7 +14,7 @@ from framejit.backends.fuse.account.telling import tell_found, tell_unfused
 from framejit.backends.fuse.cache.kept_plan import read_kept
 from framejit.backends.fuse.cache.plan_cache import find
 from framejit.backends.fuse.cache.plan_key import NotCacheable
-from framejit.backends.fuse.selecting import plainly, samples_of, selector, total
+from framejit.backends.fuse.selecting import choice_of, plainly, selector, total
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.sizes.by_size import BySize
@@ -97,7 +97,7 @@ def from_kept_form(written: str, module: Any, graph_id: int, give_up: Callable[[
     record = found.record
     tell_found(graph, record)
     run = plainly(found.plan) if record.plain else found.plan
-    graph.run = selector(run, module.forward, record.pure, record.cuda, graph, total(record), samples_of(record))
+    graph.run = selector(run, module.forward, choice_of(record), graph, total(record))
     return graph.run
 
 

@@ -14,7 +14,7 @@ from framejit.backends.fuse.cache.kept_plan import KeptPlan
 from framejit.backends.fuse.cache.plan_cache import find_variant
 from framejit.backends.fuse.cache.plan_key import NotCacheable, SymbolicSizes
 from framejit.backends.fuse.plan.symbolic_plan import SizedPlans, SymbolicPlan
-from framejit.backends.fuse.selecting import plainly, samples_of, selector
+from framejit.backends.fuse.selecting import choice_of, plainly, selector
 from framejit.backends.fuse.sizes.by_size import BySize, Run, Variant
 from framejit.backends.graph_identity import identify
 from framejit.backends.symbolic_sizes import Place
@@ -65,7 +65,7 @@ class KeptSizes(BySize):
         tell_found(graph, record)
 
         def select(run: Run) -> _native.Selector:
-            graph.run = selector(run, self.eager, record.pure, record.cuda, graph, None, samples_of(record))
+            graph.run = selector(run, self.eager, choice_of(record), graph, None)
             return graph.run
 
         def finished(plan: _native.Plan, _: Any) -> Run:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from framejit import _native
+from framejit.backends.fuse.account.aten_launches import FIRST_LAUNCH_NS, LAUNCH_NS, MANY
 from framejit.backends.fuse.thread_state import AUTOCAST_DEVICES
 from framejit.environment.signal_handlers import SignalsWait
 from framejit.events import emit
+from framejit.late_dataclass import dataclass
 
 if TYPE_CHECKING:
     from framejit.backends.fuse.account.compiled_graph import CompiledGraph
@@ -28,22 +30,34 @@ def note_folding(graph: CompiledGraph, folding: Folding) -> None:
     graph.frozen_bytes, graph.folded_norms = folding.bytes(), folding.folded_norms()
 
 
-def samples_of(record: PlanRecord, is_launched: bool = False) -> int:
-    """How many calls are measured; none where ATen would draw other random numbers, and so is no choice.
+@dataclass(frozen=True)
+class Choice:
+    """What is to be known of a plan to choose between it and ATen."""
 
-    is_launched: Whether the plan becomes a launch graph.
-    """
-    return 0 if record.draws else LAUNCHED_SAMPLES if is_launched else SAMPLES
+    pure: bool
+    """Whether running it twice does no more than running it once."""
+    cuda: bool
+    samples: int
+    """How many calls are measured; none where ATen would draw other random numbers, and so is no choice."""
+    aten_launches: int
+    """How many kernels ATen launches for it at least; 0 where that is not known."""
+
+
+def choice_of(record: PlanRecord, is_launched: bool = False) -> Choice:
+    """is_launched: Whether the plan becomes a launch graph."""
+    samples = 0 if record.draws else LAUNCHED_SAMPLES if is_launched else SAMPLES
+    return Choice(record.pure, record.cuda, samples, record.aten_launches)
 
 
 def selector(
-    run: Callable[..., Any], eager: Callable[..., Any], pure: bool, cuda: bool, graph: CompiledGraph,
-    moved: int | None, samples: int
+    run: Callable[..., Any], eager: Callable[..., Any], choice: Choice, graph: CompiledGraph, moved: int | None
 ) -> _native.Selector:
-    """A function that calls the quicker of `run` and `eager`, once `samples` calls of both were measured, and `run`
-    without any; `moved` are the bytes that the graph moves, if that is known."""
+    """A function that calls the quicker of `run` and `eager`, once calls of both were measured, if any are to be;
+    `moved` are the bytes that the graph moves, if that is known."""
+    launches = choice.aten_launches
     return _native.Selector(
-        run, eager, pure=pure, cuda=cuda, samples=samples, on_decision=tell_decision(graph, moved)
+        run, eager, pure=choice.pure, cuda=choice.cuda, samples=choice.samples, on_decision=tell_decision(graph, moved),
+        least_eager_ns=launches * LAUNCH_NS, wait_ns=launches * FIRST_LAUNCH_NS if launches >= MANY else 0,
     )
 
 
@@ -89,7 +103,10 @@ def tell_decision(graph: CompiledGraph, moved: int | None) -> Callable[[_native.
     def tell(selector: _native.Selector) -> None:
         compiled, eager = selector.compiled_ns or 0, selector.eager_ns or 0
         times = {"compiled_us": compiled / 1e3, "eager_us": eager / 1e3}
-        emit("perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved)
+        emit(
+            "perf", graph=graph.name, graph_id=graph.graph_id, **times, state=selector.state, bytes=moved,
+            eager_is_least=selector.eager_is_least,
+        )
         if graph.artifacts:
             from framejit.backends.fuse.account.artifacts import note_decision  # is imported by then
 

@@ -29,7 +29,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "output_code": ("graph_id", "name", "language", "source", "kernel"),
     "kernel_failed": ("kernel", "error", "instead"),
     "autotuned": ("kernel", "tried", "chosen", "first_us", "chosen_us"),
-    "perf": ("graph", "graph_id", "compiled_us", "eager_us", "state", "bytes"),
+    "perf": ("graph", "graph_id", "compiled_us", "eager_us", "eager_is_least", "state", "bytes"),
     "launch_graph": ("graph_id", "graph", "state", "reason"),
     "cache": ("what", "hit", "key", "reason"),
     "background": ("function", "file", "line", "state", "reason", "seconds"),

@@ -142,7 +142,7 @@ def autotuned(event: Event, where: str, level: Level) -> str:
 def perf(event: Event, where: str, level: Level) -> str:
     text = (
         f"{event.graph}{f' of {where}' if where else ''}: {event.state}, {_us(event.compiled_us)} compiled, "
-        f"{_us(event.eager_us)} eager"
+        f"{'at least ' if event.fields.get('eager_is_least') else ''}{_us(event.eager_us)} eager"
     )
     if event.compiled_us and event.eager_us:
         text += f" ({event.eager_us / event.compiled_us:.2f}x)"

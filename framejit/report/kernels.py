@@ -50,10 +50,11 @@ def kernels(events: Iterable[Event]) -> Html:
 
 def _times(event: Event, graphs: dict[Any, int]) -> list[Html | str]:
     compiled, eager, moved = event.compiled_us, event.eager_us, event.fields.get("bytes")
-    speedup = f"{eager / compiled:.2f}×" if compiled and eager else "–"
+    least = "≥ " if event.fields.get("eager_is_least") else ""
+    speedup = f"{least}{eager / compiled:.2f}×" if compiled and eager else "–"
     bandwidth = f"{moved / compiled / 1e3:.1f} GB/s" if moved and compiled else "–"
     name = _graph_link(event, graphs) if event.fields.get("graph_id") in graphs else str(event.graph)
-    return [name, _us(compiled), _us(eager), speedup, bandwidth, str(event.state)]
+    return [name, _us(compiled), f"{least}{_us(eager)}", speedup, bandwidth, str(event.state)]
 
 
 def _us(value: float | None) -> str:

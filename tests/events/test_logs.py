@@ -31,7 +31,7 @@ def broken(x):
 
 
 def inner(x):
-    return x * x.sum().tolist()
+    return x * x.sum().repeat(17).tolist()[0]
 
 
 def outer(x):
@@ -170,7 +170,7 @@ def test_brief_breaks_and_recompiles_say_why(log):
 def test_full_breaks_underline_the_expression(log):
     framejit.set_logs("+graph_breaks", stream=log)
     framejit.optimize(outer)(X)
-    assert "return x * x.sum().tolist()" in log.getvalue() and "^^^^" in log.getvalue()
+    assert "return x * x.sum().repeat(17).tolist()[0]" in log.getvalue() and "^^^^" in log.getvalue()
 
 
 def test_full_graphs_have_shapes_and_places(log):
@@ -250,6 +250,11 @@ def test_help(log):
             "perf",
             {"graph": "f", "compiled_us": 10.0, "eager_us": None, "state": "new"},
             ["f: new, 10.0 us compiled, not measured eager"],
+        ),
+        (
+            "perf",
+            {"graph": "f", "compiled_us": 10.0, "eager_us": 25.0, "eager_is_least": True, "state": "compiled"},
+            ["f: compiled, 10.0 us compiled, at least 25.0 us eager (2.50x)"],
         ),
         ("cache", {"what": "kernel k0", "hit": True, "key": "a" * 64}, [f"hit: kernel k0, key {'a' * 16}"]),
         ("cache", {"what": "kernel k0", "hit": False, "key": "b"}, ["miss: kernel k0, key b"]),

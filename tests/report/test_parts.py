@@ -123,10 +123,11 @@ def test_kernels():
             event("output_code", 0, graph_id=3, name="k", language="Triton", source="def k(): <", kernel={"GB/s": 812}),
             event("perf", 0, graph="f", compiled_us=None, eager_us=2.0, state="measuring"),
             event("perf", 1, graph="f", compiled_us=1.0, eager_us=2.0, state="compiled"),
+            event("perf", 1, graph="g", compiled_us=1.0, eager_us=3.0, eager_is_least=True, state="compiled"),
         ]
     )
     assert shown.count('href="#graph-3"') == 2 and "def k(): &lt;" in shown and "GB/s 812" in shown
-    assert "2.00×" in shown and "measuring" not in shown
+    assert ">2.00×" in shown and ">≥ 3.00×" in shown and "measuring" not in shown
     assert "no kernels" in kernels([])
 
 

@@ -48,7 +48,7 @@ def choose(graph: Differentiable, compiled: Runs, inputs: Sequence[torch.Tensor]
     account = graph.accounts[0]
     emit(
         "perf", graph=account.name, graph_id=account.graph_id, compiled_us=graph.compiled_ns / 1e3,
-        eager_us=graph.eager_ns / 1e3, state=graph.state, bytes=None,
+        eager_us=graph.eager_ns / 1e3, eager_is_least=False, state=graph.state, bytes=None,
     )
 
 

@@ -59,6 +59,8 @@ class PlanRecord:
     cuda: bool
     draws: bool
     """Whether its kernels make random numbers, which are not those that ATen draws."""
+    aten_launches: int = 0
+    """How many kernels ATen launches for the graph at least; 0 where that is not known."""
     folding: Folding = Folding()
 
     def by_aten(self, forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,6 +100,7 @@ def write(record: PlanRecord, key: PlanKey) -> bytes:
         "externs": list(record.externs),
         "stages": [record.before_fusion, record.after_fusion],
         "flags": [record.plain, record.pure, record.cuda, record.draws],
+        "aten_launches": record.aten_launches,
         "folding": written_folding(record.folding, writer.computing, writer.operand),
         "origins": list(key.origins),
         "conditions": [writer.condition(condition) for condition in key.sizes.conditions]
@@ -159,7 +162,7 @@ def _read(fields: dict[str, Any], reader: _Reader) -> PlanRecord:
     parts = PlanParts(n_inputs, n_values, steps, outputs, aligned, copied, alone, spans)
     return PlanRecord(
         parts, kernels, tuple(checked(name, str) for name in fields["externs"]), before, after, plain, pure, cuda,
-        draws, folding,
+        draws, checked(fields["aten_launches"], int), folding,
     )
 
 

@@ -3,7 +3,11 @@
  * The first calls measure both ways; then the quicker one is called for good, and all that is left of the selector is
  * one indirect call. A graph without side effects runs both ways on the same inputs (the caller gets the compiled
  * result), one with side effects takes turns, so that nothing ever happens twice. Devices run behind the program: their
- * clocks are read when they are ready, on a later call, and nothing waits for them. */
+ * clocks are read when they are ready, on a later call, and nothing waits for them.
+ *
+ * The first run of eager on a device is the dearest: each kernel is brought there when it is first launched. So it is
+ * not run where its launches alone would take longer than the compiled graph, nor before that has run for a while; and
+ * what it took at first is not what it takes. */
 #include "native.h"
 #include "torch/device_timer.h"
 #include "torch/tensor_spec.h"
@@ -34,6 +38,11 @@ typedef struct {
     int warm, measuring;
     double margin;
     int64_t best[2];                               /* ns; -1: not measured */
+    int64_t least_eager_ns;                        /* what eager takes at least; 0: not known */
+    int64_t wait_ns;                               /* for how long the compiled way still runs before eager is tried */
+    int probed;
+    char by_least;
+    Sample probe;                                  /* of the compiled way alone, to compare with the least of eager */
 } Selector;
 
 static PyObject *forward(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -95,10 +104,12 @@ static int read_samples(Selector *selector)
     return 1;
 }
 
-/* Whether more samples would tell nothing new: what takes many times as long need not be run again. */
+/* Whether more samples would tell nothing new: what takes many times as long, on a device not only for the first time,
+ * need not be run again. */
 static int eager_has_lost(Selector *selector)
 {
-    return read_samples(selector) && selector->best[EAGER] > SHORT_NS
+    int enough = selector->cuda ? 4 : 2;
+    return selector->n_taken >= enough && read_samples(selector) && selector->best[EAGER] > SHORT_NS
         && (double)selector->best[EAGER] > PLAINLY_SLOWER * (double)selector->best[COMPILED] * selector->margin;
 }
 
@@ -194,6 +205,48 @@ static PyObject *measure_in_turn(Selector *selector, PyObject *const *args, size
     return run_timed(selector, &sample, args, nargsf, kwnames);
 }
 
+/* ---- before eager is run ---- */
+typedef enum { PROBING, PROBED, COMPARED } Probe;
+
+/* Compares the probe with what eager takes at least, once the device is ready. */
+static void compare_probe(Selector *selector)
+{
+    int64_t device_ns = 0, host_ns = selector->probe.host_ns;
+    int known = selector->cuda ? span_length(&selector->probe.span, &device_ns) : 1;
+    if (known == 0)
+        return;
+    selector->probed = COMPARED;
+    span_free(&selector->probe.span);
+    int64_t compiled_ns = device_ns > host_ns ? device_ns : host_ns;
+    if (known < 0 || (double)compiled_ns * selector->margin >= (double)selector->least_eager_ns)
+        return;
+    selector->best[COMPILED] = compiled_ns;
+    selector->best[EAGER] = selector->least_eager_ns;
+    selector->by_least = 1;
+    decide(selector, COMPILED);
+}
+
+/* A compiled run by itself. */
+static PyObject *run_alone(Selector *selector, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Sample sample = {COMPILED};
+    int is_probe = selector->probed == PROBING && sample_begin(selector, &sample, COMPILED, args, nargsf, kwnames);
+    int64_t start = fj_now();
+    PyObject *result = PyObject_Vectorcall(selector->way[COMPILED], args, nargsf, kwnames);
+    sample.host_ns = fj_now() - start;
+    selector->wait_ns -= sample.host_ns;
+    if (!is_probe)
+        return result;
+    span_end(&sample.span);
+    if (result == NULL) {
+        span_free(&sample.span);
+        return NULL;
+    }
+    selector->probe = sample;
+    selector->probed = PROBED;
+    return result;
+}
+
 static PyObject *measure(Selector *selector, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *result;
@@ -202,6 +255,13 @@ static PyObject *measure(Selector *selector, PyObject *const *args, size_t nargs
         selector->warm = result != NULL;
         return result;
     }
+    if (selector->probed == PROBED) {
+        compare_probe(selector);
+        if (selector->target)
+            return PyObject_Vectorcall(selector->target, args, nargsf, kwnames);
+    }
+    if (selector->probed != COMPARED || selector->wait_ns > 0)
+        return run_alone(selector, args, nargsf, kwnames);
     if (selector->n_taken && selector->n_taken % 2 == 0 && eager_has_lost(selector)) {
         decide(selector, COMPILED);
         return PyObject_Vectorcall(selector->way[COMPILED], args, nargsf, kwnames);
@@ -236,12 +296,14 @@ static PyObject *selector_call(PyObject *self, PyObject *const *args, size_t nar
 /* ---- the Python object ---- */
 static PyObject *selector_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"compiled", "eager", "pure", "cuda", "samples", "margin", "on_decision", NULL};
+    static char *names[] = {"compiled", "eager", "pure", "cuda", "samples", "margin", "on_decision",
+        "least_eager_ns", "wait_ns", NULL};
     PyObject *compiled, *eager, *on_decision = Py_None;
     int pure = -1, cuda = -1, samples = 3;
     double margin = 1.0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$ppidO:Selector", names, &compiled, &eager, &pure, &cuda,
-        &samples, &margin, &on_decision))
+    long long least_eager_ns = 0, wait_ns = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$ppidOLL:Selector", names, &compiled, &eager, &pure, &cuda,
+        &samples, &margin, &on_decision, &least_eager_ns, &wait_ns))
         return NULL;
     if (pure < 0 || cuda < 0 || !PyCallable_Check(compiled) || !PyCallable_Check(eager)
         || (on_decision != Py_None && !PyCallable_Check(on_decision))) {
@@ -262,6 +324,9 @@ static PyObject *selector_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     selector->pure = pure;
     selector->cuda = cuda;
     selector->margin = margin;
+    selector->least_eager_ns = least_eager_ns;
+    selector->wait_ns = wait_ns;
+    selector->probed = least_eager_ns > 0 ? PROBING : COMPARED;
     selector->best[COMPILED] = selector->best[EAGER] = -1;
     if (samples == 0) {                                /* there is nothing to choose, nor to tell */
         Py_CLEAR(selector->on_decision);
@@ -300,6 +365,7 @@ static void selector_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     selector_clear(self);
     forget_samples((Selector *)self);
+    span_free(&((Selector *)self)->probe.span);
     Py_TYPE(self)->tp_free(self);
 }
 
@@ -329,20 +395,22 @@ static PyObject *selector_repr(PyObject *self)
 static PyGetSetDef selector_getset[] = {
     {"state", get_state, NULL, "'measuring', 'compiled' or 'eager'.", NULL},
     {"compiled_ns", get_best, NULL, "The quickest compiled run measured, in nanoseconds, or None.", (void *)COMPILED},
-    {"eager_ns", get_best, NULL, "The quickest eager run measured, in nanoseconds, or None.", (void *)EAGER},
+    {"eager_ns", get_best, NULL, "The quickest eager run measured, or what one takes at least, in nanoseconds, or None.",
+        (void *)EAGER},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef selector_members[] = {
     {"compiled", T_OBJECT, offsetof(Selector, way[COMPILED]), READONLY, "The compiled way."},
     {"eager", T_OBJECT, offsetof(Selector, way[EAGER]), READONLY, "The other way."},
+    {"eager_is_least", T_BOOL, offsetof(Selector, by_least), READONLY, "Whether eager was not run: it takes longer."},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyTypeObject Selector_Type = {
     TYPE_OF(Selector),
-    .tp_doc = "Selector(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None): calls whichever of "
-              "the two is quicker; without samples the compiled one.",
+    .tp_doc = "Selector(compiled, eager, *, pure, cuda, samples=3, margin=1.0, on_decision=None, least_eager_ns=0, "
+              "wait_ns=0): calls whichever of the two is quicker; without samples the compiled one.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = selector_new,
     COLLECTED(selector),

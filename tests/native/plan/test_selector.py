@@ -70,6 +70,49 @@ def test_a_selector_with_side_effects_runs_nothing_twice():
         assert compiled.calls + eager.calls == 10
 
 
+def test_what_surely_takes_longer_is_not_run():
+    compiled, eager = ways(LONG / 10, LONG * 10)
+    told = []
+    selector = Selector(compiled, eager, pure=True, cuda=False, on_decision=told.append, least_eager_ns=int(LONG * 5e8))
+    assert [selector(k)[0] for k in range(8)] == ["compiled"] * 8
+    assert (selector.state, eager.calls, compiled.calls) == ("compiled", 0, 8)
+    assert selector.eager_is_least and selector.eager_ns == LONG * 5e8 > selector.compiled_ns > 0
+    assert told == [selector]
+
+
+def test_what_may_be_quicker_is_run():
+    compiled, eager = ways(LONG, 0)
+    selector = Selector(compiled, eager, pure=True, cuda=False, least_eager_ns=int(LONG * 5e8))
+    results = [selector()[0] for _ in range(9)]
+    assert results == ["compiled"] * 5 + ["eager"] * 4
+    assert not selector.eager_is_least and selector.eager_ns < LONG * 5e8
+
+
+def test_a_probe_that_raises_is_none():
+    compiled, eager = ways(0, LONG)
+    selector = Selector(compiled, eager, pure=True, cuda=False, least_eager_ns=int(LONG * 5e8))
+    selector()
+    compiled.error = ValueError("as asked")
+    with pytest.raises(ValueError, match="as asked"):
+        selector()
+    compiled.error = None
+    assert [selector()[0] for _ in range(3)] == ["compiled"] * 3
+    assert selector.eager_is_least and eager.calls == 0
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_eager_is_not_run_before_the_compiled_way_has_run_for_a_while(pure):
+    compiled, eager = ways(LONG, 3 * LONG)
+    selector = Selector(compiled, eager, pure=pure, cuda=False, wait_ns=int(LONG * 4e9))
+    while not eager.calls:
+        assert selector.state == "measuring"
+        selector()
+    assert 4 <= compiled.calls <= 6  # one of them to warm up, and one that is measured
+    for _ in range(6):
+        selector()
+    assert selector.state == "compiled" and eager.calls == 3
+
+
 @pytest.mark.parametrize("pure", [True, False])
 def test_what_takes_many_times_as_long_is_run_once(pure):
     compiled, eager = ways(LONG / 10, LONG * 10)
@@ -377,6 +420,41 @@ for _ in range(5):
 assert number("fake_events") == 8
 del abandoned
 assert number("fake_events") == 0
+""")
+
+
+@pytest.mark.parametrize("pure", [True, False])
+def test_the_time_of_the_device_is_compared_with_the_least_of_eager(fake_driver, pure):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+for least, quicker, runs in ((50, "compiled", 0), (4, "eager", 4)):
+    r = selector(9, 5, pure={pure}, least_eager_ns=least * 10**6)
+    set_number("fake_busy", 1)
+    assert [r(x) for _ in range(5)] == ["compiled"] * 5 and r.state == "measuring"  # the device is not ready
+    set_number("fake_busy", 0)
+    for _ in range(8):
+        r(x)
+    assert (r.state, r.eager_is_least) == (quicker, not runs)
+    assert (r.compiled_ns, r.eager_ns) == (9 * 10**6, (5 if runs else least) * 10**6)
+    assert number("fake_events") == 0
+set_number("fake_busy", 1)
+abandoned = selector(9, 5, least_eager_ns=50 * 10**6)
+abandoned(x), abandoned(x)
+assert number("fake_events") == 2
+del abandoned
+assert number("fake_events") == 0
+""")
+
+
+def test_a_devices_first_run_of_eager_does_not_settle_it(fake_driver):  # noqa: F811
+    fake_driver(f"""{DEVICE}
+taken = iter([900, 50, 50, 50])
+def eager(x):
+    set_number("fake_milliseconds", number("fake_milliseconds") + next(taken))
+    return "eager"
+r = Selector(way("compiled", 5), eager, pure=True, cuda=True)
+for _ in range(5):
+    r(x)
+assert r.state == "compiled" and r.eager_ns == 50 * 10**6 and next(taken) == 50
 """)
 
 
