@@ -51,9 +51,7 @@ class Analysis(KernelFacts):
 
     def _look_at(self, node: Expr) -> None:
         super()._look_at(node)
-        if node.op == "masked" and self.depth[node.args[1]] and not self.free[node.args[0]] & self.reduction:
-            raise NotImplementedError("a reduction where a condition holds: its loads would not be masked")
-        if node.op == "reduce":
+        if node.op == "reduce":  # it is done in every turn, whatever mask its result is wanted under
             self.cost[node] = 0
         else:
             self.cost[node] = min(

@@ -250,6 +250,31 @@ def _graph(*parts: tuple[int, int], steps: tuple[int, int] = (6, 1)) -> tuple[li
     return nodes, buffers
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_some_rows_of_a_norm_or_softmax_beside_others(batch: int, kept: bool) -> None:
+    """What a row was reduced to is wanted where a condition on the row holds."""
+    first, x, weight = torch.randn(batch, 1, 32), torch.randn(batch, 5, 32), torch.randn(32)
+
+    def normed(first, x, weight):
+        y = F.layer_norm(x + 1, (32,), weight)
+        z = torch.cat((first, y[:, 1:]), 1) * 2
+        return (y.sin(), z) if kept else z
+
+    def weights(first, x, weight):
+        y = (x * 3).softmax(-1)
+        z = F.pad(y[:, 2:], (0, 0, 2, 0)), torch.cat((first.expand(-1, 2, -1), y[:, 2:]), 1)
+        return (y, *z) if kept else z
+
+    def again(first, x, weight):
+        y = (x * 3).softmax(-1)
+        z = F.layer_norm(torch.cat((first, y[:, 1:]), 1), (32,), weight)
+        return torch.cat((y[:, :1], z[:, 1:]), 1)
+
+    for f in (normed, weights, again):
+        check(f, first, x, weight, externs=0)
+
+
 def test_the_rules_of_parts() -> None:
     verify(*_graph((0, 2), (2, 4)), after="test")
     for wrong in (((0, 2), (3, 3)), ((0, 3), (2, 4)), ((2, 4), (0, 2)), ((0, 2), (2, 3)), ((1, 2), (3, 3))):
