@@ -113,9 +113,30 @@ def of_integers(x):
     return x.int() * 2
 
 
+DEBUG = False
+
+
+def messages_that_are_off(x):
+    found = {"sum": x + 1, "product": x * 2}
+    for name in found:
+        if (torch.isnan(found[name]).any() or torch.isinf(found[name]).any()) and DEBUG:
+            print(f"{name!r} contains {'nan':>5}")
+    return found["sum"] * found["product"]
+
+
+def by_what_is_known(x, scale=None, kinds=("abs", "neg")):
+    if x.sum() > 2:
+        x = x * 2 if scale is None else x * scale
+        x = x.abs() if "abs" in kinds else x
+    elif scale is not None or "exp" not in kinds:
+        flag = not kinds
+        x = x + flag
+    return x * 3
+
+
 ONE_GRAPH = [
     slices, with_else, without_else, returns, three_ways, conditional_expression, either_condition, neither, in_a_loop,
-    of_truth, swapped, inlined, of_a_guard, of_integers,
+    of_truth, swapped, inlined, of_a_guard, of_integers, messages_that_are_off, by_what_is_known,
 ]
 
 
@@ -136,6 +157,19 @@ def test_numbers():
     pair = check(numbers, X, graphs=None, breaks=range(2))
     for x in OTHERS:
         pair.call(x)
+
+
+def test_messages_that_are_shown(monkeypatch, capsys):
+    fast = framejit.optimize(messages_that_are_off)
+    for shown in (False, True, True):
+        monkeypatch.setitem(globals(), "DEBUG", shown)
+        for x in (X, X * float("nan")):
+            printed = []
+            for run in (messages_that_are_off, fast):
+                torch.testing.assert_close(run(x), (x + 1) * (x * 2), equal_nan=True)
+                printed.append(capsys.readouterr().out)
+            assert printed[0] == printed[1]
+            assert bool(printed[0]) == (shown and bool(x.isnan().any()))
 
 
 def test_off():
@@ -330,6 +364,20 @@ def hung_before(x):
     return hasattr(y, "mark"), y + 1
 
 
+def texts(x):
+    text = "few"
+    if x.sum() > 2:
+        text = f"many: {x.shape[0]}"
+    return text, x + 1
+
+
+def text_of_data(x):
+    text = ""
+    if x.sum() > 2:
+        text = f"{x.sum()}"
+    return text, x + 1
+
+
 BREAKS = [
     an_argument, held_elsewhere, views, two_names, a_view_and_its_base, written_afterwards, input_written_afterwards,
     in_place, identity, appends, other_shapes, other_dtypes, other_strides, may_raise_in_a_branch, in_try, large,
@@ -356,6 +404,15 @@ def test_what_could_be_told_breaks_the_graph(program):
             strides = [p.stride() for p in flat if isinstance(p, torch.Tensor)]
             results.append((given, flat, shared, strides, [p is given for p in flat]))
         torch.testing.assert_close(*results, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("program", [texts, text_of_data])
+def test_texts_of_a_branch(program):
+    fast = framejit.optimize(program)
+    for x in (X, *OTHERS):
+        (text, found), (expected, value) = fast(x), program(x)
+        assert text == expected
+        torch.testing.assert_close(found, value, equal_nan=True)
 
 
 @pytest.mark.parametrize("program", [raises_in_a_branch, missing_name, unbound])
