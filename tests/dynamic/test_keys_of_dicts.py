@@ -326,3 +326,61 @@ def test_numbers_of_other_types():
         return found
 
     assert run(lambda fn: framejit.optimize(fn, backend="eager")) == run(lambda fn: fn)
+
+
+def made_here(x, n):
+    made = {n: x + 1, "a": x}
+    made[n + 1] = made[n] * 2
+    return made, n in made, n + 2 in made, made.get(n + 3), list(made)
+
+
+def beside_plain_numbers(x, n):
+    made = {n: x + 1}
+    found = 5 in made, made.get(6.0), 7 in made
+    made[8] = x - 1
+    made[n] = x * 3
+    return made, found, len(made)
+
+
+def taken_out(x, n):
+    made = OrderedDict()
+    made[n] = x
+    made[n + 1] = x + 1
+    made.move_to_end(n)
+    first = made.popitem(last=False)
+    del made[n]
+    return first, made, made.pop(n, None)
+
+
+def compared(x, n):
+    one, other = {n: 1, n + 1: 2}, {n + 1: 2, n: 1}
+    keys = one.keys() == other.keys(), one.keys() & {5, 6}, {5, 7} & one.keys(), {8, 9} - one.keys(), one.keys() ^ {4}
+    pairs = one.items() == {(5, 1), (6, 2)}, one.items() & {(8, 1)}
+    return x + 1, one == other, one == {5: 1, 6: 2}, {6: 1} != {n: 1}, keys, pairs, one.keys() <= {5, 6}
+
+
+def merged(x, n):
+    one = {n: x}
+    one.update({5: x + 1, n + 1: x + 2})
+    return one | {6: x + 3}, {**one, 7: x}, sorted(one), max(one), set(one), {key + 1: v for key, v in one.items()}
+
+
+def counted(x, n):
+    made = defaultdict(list)
+    for k in (n, 5, n + 1, 6, n):
+        made[k].append(k)
+    return x + 1, made, repr(made)
+
+
+@pytest.mark.parametrize("fn", [made_here, beside_plain_numbers, taken_out, compared, merged, counted])
+def test_keys_of_dicts_made_here_that_change(fn):
+    fast = framejit.optimize(fn, backend="eager")
+    for n in (1, 2, 3, 5, 4, 6, 7, 8, 9, 0, -1, 20, 5):
+        assert repr(fast(torch.ones(2), n)) == repr(fn(torch.ones(2), n)), n
+
+
+def test_dicts_made_here_with_other_keys_take_no_entries():
+    fast = framejit.optimize(made_here, backend="eager")
+    for n in range(20, 40):
+        fast(torch.ones(2), n)
+    assert len(fast.entries) <= 3

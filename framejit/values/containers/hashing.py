@@ -285,6 +285,31 @@ _MOST_CONDITIONS = 64
 """In a table of more keys an int is looked for by its value."""
 
 
+def _is_open(key: Any) -> bool:
+    """Whether a key is an int that is left open."""
+    return isinstance(key, ObjectKey) and isinstance(key.value, SymIntValue)
+
+
+def _is_same_int(key: Any, number: SymIntValue) -> bool:
+    """Whether a key stands for what is computed as an int that is left open."""
+    value = key.value if isinstance(key, ObjectKey) else key
+    return isinstance(value, SymIntValue) and bool(value.size.node.expression == number.size.node.expression)
+
+
+def _is_other(key: Any, number: SymIntValue) -> bool:
+    """Whether a key is no int that is left open, which may be a condition from here on."""
+    if isinstance(key, ObjectKey):
+        if key.ask is None and not isinstance(key.value, SymIntValue) and not any(key.value.ids()):
+            return True
+        key = key.value
+    elif type(key) not in _PLAIN_KEYS:
+        return False
+    elif not isinstance(key, (int, float)):
+        return True
+    outcome = on_sizes(operator.eq, number, key_value(key))
+    return outcome is not None and not outcome.constant()
+
+
 class HashTable(Value):
     """A dict or a set while capturing; the base class of both. `items` is a real dict or set of stand-ins for the keys
     (`as_key`); only `changing` and `load` may change it."""
@@ -306,9 +331,29 @@ class HashTable(Value):
         """The object that the program knows."""
         return self if self.owner is None else self.owner
 
+    takes_open_numbers = False
+    """Whether an int that is left open may be a key as it is."""
+
     def look_up(self, frame: Frame, value: Value) -> Any:
         """The key that stands for `value`, guarded to be none of the other objects in the table that it could be."""
-        return self.tell_apart(frame, as_key(frame, value))
+        key = self._open_key(frame, value) if self.takes_open_numbers else None
+        return self.tell_apart(frame, as_key(frame, value)) if key is None else key
+
+    def _open_key(self, frame: Frame, value: Value) -> ObjectKey | None:
+        """The key that stands for an int which stays open, as the number of a hook; None where it has to be known."""
+        number = realize(frame, value)
+        if not isinstance(number, SymIntValue) or number.is_of_data():
+            return None
+        for key in self.open_keys():
+            if _is_same_int(key, number):
+                return key
+        if not self._is_without(number):
+            return None
+        return ObjectKey(frame.capture, number, hash(number.size.node.expression), exact=False)
+
+    def open_keys(self) -> Iterator[Any]:
+        """Keys that are ints which were left open."""
+        return filter(_is_open, self.items)
 
     def surely_lacks(self, value: Value) -> bool:
         """Whether it can't hold a value, whatever that turns out to be."""
@@ -326,12 +371,14 @@ class HashTable(Value):
         """Whether it is a condition from here on that an int is no key; False, too, where other keys than plain ones
         could equal it, or too many."""
         now = number.size.node.hint
-        if len(self.items) > _MOST_CONDITIONS or not all(type(key) in _PLAIN_KEYS for key in self.items):
+        opened = [key.value for key in self.open_keys()]
+        plain = [key for key in self.items if type(key) in _PLAIN_KEYS]
+        if len(self.items) > _MOST_CONDITIONS or len(plain) + len(opened) < len(self.items):
             return False
-        numbers = [ConstantValue(key) for key in self.items if isinstance(key, (int, float))]
-        if any(key.value == now for key in numbers):
+        numbers = [ConstantValue(key) for key in plain if isinstance(key, (int, float))]
+        if any(key.value == now for key in numbers) or any(other.size.node.hint == now for other in opened):
             return False
-        outcomes = (on_sizes(operator.eq, number, key) for key in numbers)
+        outcomes = (on_sizes(operator.eq, number, key) for key in (*numbers, *opened))
         return all(outcome is not None and not outcome.constant() for outcome in outcomes)
 
     def tell_apart(self, frame: Frame, key: Any) -> Any:
@@ -354,7 +401,11 @@ class HashTable(Value):
 
     def _meet_numbers(self, capture: Capture, key: Any) -> None:
         """Where results of id() are looked for among plain numbers, or these among those, the objects behind them are
-        assumed."""
+        assumed. What is looked for among ints that are left open is assumed to be none of them."""
+        for other in self.items if _is_open(key) else self.open_keys():
+            one, number = (other, key) if _is_open(key) else (key, other)
+            if not _is_same_int(one, number.value) and not _is_other(one, number.value):
+                raise Unsupported(f"{key_value(one).describe()} in a table with {number.value.describe()}", "FJ122")
         if isinstance(key, ObjectKey):
             ids = list(key.value.ids())
             if ids and (self.source is not None or any(type(other) in (int, tuple) for other in self.items)):

@@ -59,6 +59,8 @@ class DictValue(HashTable, BuiltinMethods):
 
     is_known = True  # whether its items were looked at: see OpenKeysValue
 
+    takes_open_numbers = True
+
     def __init__(
         self, items: dict[Any, Value], source: Source | None = None, cls: type = dict, default_factory: Value = NONE
     ) -> None:

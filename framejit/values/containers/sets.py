@@ -177,7 +177,9 @@ class SetValue(HashTable):
         table = set_part(value) if shown is None else shown
         if table is None:
             table = value
-        if isinstance(table, SetValue) or isinstance(table, DictValue) and table.cls is dict:
+        is_dict = isinstance(table, DictValue) and table.cls is dict
+        # ints that are left open are members by what they are, by which sets lie
+        if isinstance(table, HashTable) and (isinstance(table, SetValue) or is_dict and not any(table.open_keys())):
             for key in table.items:
                 self.tell_apart(frame, key)
             return table.items

@@ -86,6 +86,27 @@ def test_a_hook_that_is_there_for_one_backward():
     twins.both(lambda fn, module, x: (fn(module, x), of_module(module)))
 
 
+def test_hooks_of_modules_that_each_call_puts_on_take_no_entries():
+    """Their numbers count up through a process."""
+    module, found = net(), []
+
+    def fn(x):
+        handles = [m.register_forward_hook(lambda m, args, out: found.append(m)) for m in (module.up, module.down)]
+        try:
+            return module(x) + module.up(x).sum()
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    fast = framejit.optimize(fn, backend="eager")
+    for _ in range(8):
+        x, before = torch.randn(5, 4, dtype=torch.float64), RemovableHandle.next_id
+        module.eval()
+        same(fast(x), fn(x))
+        assert RemovableHandle.next_id == before + 4 and not module.up._forward_hooks
+    assert found == 16 * [module.up, module.down, module.up] and len(fast.entries) <= 2
+
+
 def test_compiling_a_backward_takes_no_numbers_of_handles():
     before = RemovableHandle.next_id
     out, loss = framejit.optimize(lambda x: ((y := x.sin()), y.cos().sum()), backend="fuse")(leaf(3))
