@@ -171,6 +171,7 @@ class Capture:
         self.class_lookups = ClassLookups(self)
         self.made_classes: dict[type, Value] = {}  # those that captured code makes, by what stands for them
         self.ids_taken = False  # whether the captured code called id()
+        self.has_open_keys = False  # whether an int that is left open was looked for in a dict
         self._guards: dict[Any, Guard] = {}
         self._numbers_followed: set[Source] = set()
         self._memo: dict[int, tuple[Any, Value]] = {}

@@ -128,6 +128,7 @@ class Capture(Protocol):
     called_back: list[Value]
     caught_warnings: list[Any]
     ids_taken: bool
+    has_open_keys: bool
     made_classes: dict[type, Value]
     journal: Journal
     set_here: set[tuple[Callable[..., Any], tuple[Any, ...]]]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import framejit
+from framejit.values.containers import hashing
 
 
 class Counter:
@@ -384,3 +385,15 @@ def test_dicts_made_here_with_other_keys_take_no_entries():
     for n in range(20, 40):
         fast(torch.ones(2), n)
     assert len(fast.entries) <= 3
+
+
+def test_looking_up_a_key_does_not_go_through_all(monkeypatch):
+    asked, is_open = [], hashing._is_open
+    monkeypatch.setattr(hashing, "_is_open", lambda key: asked.append(key) or is_open(key))
+
+    def fn(x):
+        made = {k: k for k in range(300)}
+        return x + sum(made[k] for k in range(300))
+
+    assert torch.equal(framejit.optimize(fn, backend="eager")(torch.ones(2)), fn(torch.ones(2)))
+    assert len(asked) < 3000

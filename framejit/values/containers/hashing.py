@@ -349,6 +349,7 @@ class HashTable(Value):
                 return key
         if not self._is_without(number):
             return None
+        frame.capture.has_open_keys = True
         return ObjectKey(frame.capture, number, hash(number.size.node.expression), exact=False)
 
     def open_keys(self) -> Iterator[Any]:
@@ -402,7 +403,10 @@ class HashTable(Value):
     def _meet_numbers(self, capture: Capture, key: Any) -> None:
         """Where results of id() are looked for among plain numbers, or these among those, the objects behind them are
         assumed. What is looked for among ints that are left open is assumed to be none of them."""
-        for other in self.items if _is_open(key) else self.open_keys():
+        met: Iterable[Any] = ()
+        if capture.has_open_keys:
+            met = self.items if _is_open(key) else self.open_keys()
+        for other in met:
             one, number = (other, key) if _is_open(key) else (key, other)
             if not _is_same_int(one, number.value) and not _is_other(one, number.value):
                 raise Unsupported(f"{key_value(one).describe()} in a table with {number.value.describe()}", "FJ122")
