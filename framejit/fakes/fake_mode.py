@@ -24,6 +24,7 @@ from framejit.fakes.operation_kinds import counted_in_lists
 from framejit.fakes.operation_results import OperationResults
 from framejit.fakes.other_dtypes import seen_as_memory
 from framejit.fakes.recurrent_layers import STEPPED, below_autograd
+from framejit.fakes.refused_arguments import CHECKS
 from framejit.fakes.resized_outputs import lay_out_again, layouts_of_outputs
 from framejit.fakes.stride_rules import Rule, full_name, rule_of
 from framejit.fakes.view_strides import view_strides, whole_sizes
@@ -113,7 +114,7 @@ class Fakes(FakeTensorMode):
             check_reach(*args[:4], **kwargs)
         if self.copies_existing:
             args = seen_as_memory(func, args)
-        check = _CHECKS.get(func)
+        check = CHECKS.get(func)
         if check is not None:
             check(*args, **kwargs)
         outputs = layouts_of_outputs(func, kwargs)
@@ -213,39 +214,6 @@ def check_reach(
             f"setStorage: sizes {list(size)}, strides {list(stride)} and storage offset {first} are out of bounds for "
             "the storage"
         )
-
-
-def _check_filled_with(_: torch.Tensor, value: torch.Tensor) -> None:
-    if value.dim():
-        raise RuntimeError(
-            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
-        )
-
-
-def _check_source(
-    self: Any, src: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> None:
-    with self.fake_mode:
-        part = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
-    if [*src.shape] != [*part.shape]:
-        raise RuntimeError(
-            f"expected src to have a size equal to the slice of self. src size = {[*src.shape]}, slice size = "
-            f"{[*part.shape]}"
-        )
-
-
-def _check_dimension(self: torch.Tensor, dim: int, _: Any) -> None:
-    if dim < -self.dim():
-        raise IndexError(f"Dimension out of range ({dim} of a tensor with {self.dim()} dimensions)")
-
-
-_CHECKS: Final[dict[Any, Callable[..., None]]] = {
-    torch.ops.aten.fill.Tensor: _check_filled_with,  # since 2.13 by torch's rule, too
-    torch.ops.aten.fill_.Tensor: _check_filled_with,
-    torch.ops.aten.slice_scatter.default: _check_source,
-    torch.ops.aten.select.int: _check_dimension,
-}
-"""What operations refuse by their arguments, and torch's rules for them do not."""
 
 
 def _resized(self: torch.Tensor, size: Sequence[Any]) -> torch.Tensor:

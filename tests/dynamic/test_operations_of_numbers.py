@@ -195,3 +195,29 @@ def test_all_numbers_that_differ_are_learnt_at_once():
     for n in (1.5, 2.5, 3.5, 4.5):
         torch.testing.assert_close(compiled(x, n, n + 1, -n), f(x, n, n + 1, -n))
     assert len(compiled.entries) == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "fuse"])
+def test_a_momentum_and_batches_without_elements(backend):
+    """They leave the statistics as they are, and what torch refuses is refused whatever the momentum."""
+    outcomes = []
+    for compile_step in (lambda f: f, lambda f: framejit.optimize(f, backend=backend)):
+        seed(0)
+        module, found = torch.nn.BatchNorm1d(4).double(), []
+        step = compile_step(lambda x, module=module: module(x))
+        for momentum, rows in ((0.1, 3), (0.3, 3), (0.2, 5), (0.4, 0), (0.5, 3), (0.25, 0)):
+            module.momentum = momentum
+            found += [step(torch.randn(rows, 4, dtype=torch.float64)), module.running_var.clone()]
+        for change in (lambda t: t.unsqueeze(0), lambda t: t.requires_grad_()):
+            kept, module.running_mean = module.running_mean, change(module.running_mean.clone())
+            for _ in range(2):
+                with pytest.raises(RuntimeError) as caught:
+                    step(torch.randn(3, 4, dtype=torch.float64))
+                found += [str(caught.value).partition("\n")[0], module.num_batches_tracked.clone()]
+            module.running_mean = kept
+        outcomes.append(found)
+    for expected, got in zip(*outcomes, strict=True):
+        if isinstance(expected, str):
+            assert got == expected
+        else:
+            torch.testing.assert_close(got, expected)

@@ -144,13 +144,19 @@ def _batch_norm(graph: Graph, called: str, args: Sequence[Value], kwargs: dict[s
     known = [args[place] for place in places]
     if not isinstance(momentum, NUMBERS) or not isinstance(training, ConstantValue) or not training.value:
         return None
+    if not isinstance(args[0], TensorValue) or args[0].fake.dim() < 2:
+        return None
     number: Value | None = None
     for statistics in known:
         if not isinstance(statistics, TensorValue) or statistics.fake.dtype not in EXACT:
             return None
+        if statistics.fake.requires_grad or statistics.fake.shape != args[0].fake.shape[1:2]:  # which torch refuses
+            return None
         number = beside(momentum, statistics)
     if number is None:
         return None
+    if args[0].fake.numel() == 0:  # a batch without elements leaves the program's as they are
+        return graph.call(function, [*args[:6], ConstantValue(0.0), *args[7:]])
     own = [method(graph, "zero_", graph.call(torch.empty_like, [statistics])) for statistics in known]
     given = [*args]
     given[places[0]], given[places[1]], given[6] = own[0], own[1], ConstantValue(1.0)
