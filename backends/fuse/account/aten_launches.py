@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch.fx.node import map_arg
 
 LAUNCH_NS: Final = 3000
 """What a captured operation takes at least where a kernel is launched for it: a call of Python's, torch's dispatcher
@@ -27,8 +26,7 @@ def aten_launches(gm: fx.GraphModule | None) -> int:
 def _launches(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method") or "empty" in _name(node.target):
         return False
-    given: set[int] = set()
-    map_arg((node.args, node.kwargs), lambda argument: given.update(_memories(_fake_of(argument))))
+    given = {memory for each in node.all_input_nodes for memory in _memories(_fake_of(each))}
     return any(memory not in given for memory in _memories(_fake_of(node)))
 
 
